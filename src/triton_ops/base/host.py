@@ -6,9 +6,7 @@ the most to itself. Optional packages, which only some functions need, are impor
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
 import importlib
 import importlib.util
 import os
@@ -151,6 +149,9 @@ def is_as_published(name: str) -> bool:
 
 
 def _is_as_noted(file: Any) -> bool:
+    import base64  # the two take 15 ms, and quick commands need neither
+    import hashlib
+
     try:
         content = file.locate().read_bytes() if file.suffix == ".py" else b""
         if file.size not in (None, len(content) or file.locate().stat().st_size):

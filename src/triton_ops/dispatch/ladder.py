@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from triton_ops import settings
-from triton_ops.base import Folder, ForkSafeLock, canonical_json, require, warn_once
+from triton_ops.base import ForkSafeLock, canonical_json, require, warn_once
 from triton_ops.dispatch.decision import (
     BORROWED,
     EXPLICIT,
@@ -459,28 +459,17 @@ TUNER = "triton_ops.tuner"
 
 
 def tune(*args: Any, **kwargs: Any) -> TuningResult:
-    """Tune as `triton_ops.tune` does, in a call that came to run a kernel: without a folder nothing is kept."""
-    options = {} if _keeps(kwargs.get("cache_dir")) else {"keep": False}
-    result: TuningResult = importlib.import_module(TUNER).tune(*args, **{**kwargs, **options})
+    """Tune as `triton_ops.tune` does, in a call that came to run a kernel."""
+    result: TuningResult = importlib.import_module(TUNER).tune(*args, **kwargs)
     return result
 
 
 def tune_request(request: TuneRequest, options: TuneOptions, **place: Any) -> TuningResult:
-    """Tune a request that is checked already, with further fields of `RequestedTune`; kept as by `tune`."""
-    own_options = options if _keeps(options.cache_dir) else replace(options, keep=False)
-    tune = importlib.import_module(TUNER).RequestedTune(request=request, options=own_options, **place)
-    result: TuningResult = tune.result()
+    """Tune a request that is checked already, with further fields of `RequestedTune`."""
+    result: TuningResult = importlib.import_module(TUNER).RequestedTune(
+        request=request, options=options, **place
+    ).result()  # fmt: skip
     return result
-
-
-def _keeps(cache_dir: str | Path | None) -> bool:
-    """True if the folder of records is there, or can be made, unlike in a read-only home."""
-    try:
-        Folder(cache_folder(cache_dir)).ensure()
-    except CacheError as error:
-        warn_once(f"winners are found, and not kept: {error.message}")
-        return False
-    return True
 
 
 TUNE, RACE, EXPECTED, BACKGROUND, DEFAULT, ERROR, QUEUE = settings.ON_MISS

@@ -243,7 +243,7 @@ class RequestedTune:
         try:
             folder = Folder(folder).ensure() if keep else folder
         except CacheError as error:
-            warn_once(f"nothing is kept of tunes: {error.message}")
+            warn_once(f"winners are found, and not kept: {error}")
             return replace(self, options=replace(self.options, keep=False)).result()
         place = folder if keep else None
         with not_within_itself(self.key), TerminatedError.cleaned_up(), self._alone(place) as (runs, quarantine):

@@ -324,7 +324,7 @@ def test_a_tune_whose_folder_cannot_be_made_goes_on_without_one(by_variable, tmp
     for _ in range(2):
         result = tune(work, space=SPACE, **({} if by_variable else {"cache_dir": folder}))
         assert (result.from_cache, result.totals["ok"]) == (False, 4)
-    assert caplog.text.count(f"nothing is kept of tunes: {folder} cannot be a cache folder") == 1
+    assert caplog.text.count(f"winners are found, and not kept: {folder} cannot be a cache folder") == 1
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
