@@ -211,11 +211,30 @@ class ShippedKernel:
         """Launch once with a config."""
         kernel: Any = self.operation.kernel
         form, own = kernel.form_of(config) if isinstance(kernel, FormsKernel) else (kernel, config)
+        if device.type == "cpu" and form.interpreted:
+            self._check_interpreted(values)
         with on_device(device):
             if isinstance(form, LauncherKernel):
                 ScratchAllocator.around(partial(form.launch, **values, **own))()
             else:
                 kernel.executable(config).launch(Arguments(keyword=values))
+
+    def _check_interpreted(self, values: Mapping[str, Any]) -> None:
+        """Refuse products of bfloat16, of which Triton's interpreter multiplies the bits as whole numbers (3.6, 3.7).
+
+        Raises UnsupportedDtypeError.
+        """
+        work, outputs = self.operation.work, self.operation.kernel.outputs
+        if work is None or not work(self.problem_of(values)).flops:
+            return
+        for name, value in values.items():
+            if Arguments.is_tensor(value) and str(value.dtype) == "torch.bfloat16" and name not in outputs:
+                raise UnsupportedDtypeError(
+                    f"{name} is {value.dtype}, and {self.operation.name} is interpreted: Triton's interpreter "
+                    "multiplies the bits of bfloat16 as whole numbers",
+                    value.dtype, ["float16", "float32"], name,
+                    hint=f"interpret it in another dtype, for example {name}.to(torch.float32), or run it on a GPU",
+                )  # fmt: skip
 
 
 _UNITS_UNKNOWN = 132

@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 
+import triton_ops
 from tests.near import drawn, error_of
 from triton_ops.kernels.fp8_gemm import fp8_gemm
 from triton_ops.kernels.layer_norm import layer_norm
@@ -100,3 +101,30 @@ def test_a_result_may_lie_beside_an_input_and_parameters_may_be_multiplied_witho
 
 def test_no_other_error_is_needed_on_a_cpu():
     assert error_of(softmax, drawn(3, 4)) == ("DeviceError", "x")
+
+
+def of_bfloat16(*shape):
+    return torch.ones(shape, dtype=torch.bfloat16)
+
+
+def products_of_bfloat16():
+    one = of_bfloat16(16, 16)
+    calls = {
+        "matmul": lambda: matmul(one, one),
+        "grouped_matmul": lambda: triton_ops.grouped_matmul(one, one[None], torch.tensor([16], dtype=torch.int32)),
+        "fused_gated_mlp": lambda: triton_ops.fused_gated_mlp(one[None], one, one),
+        "flash_attention": lambda: triton_ops.flash_attention(*[one[None, None]] * 3),
+    }
+    others = [
+        triton_ops.softmax(one), triton_ops.layer_norm(one, one[0], one[0]),
+        fp8_gemm(half(16, 16), half(16, 16), output_dtype=torch.bfloat16),
+    ]  # fmt: skip
+    return {name: said(call) for name, call in calls.items()}, all(each.isfinite().all() for each in others)
+
+
+def test_an_interpreted_product_of_bfloat16_is_refused_since_the_interpreter_multiplies_bits(interpreted):
+    errors, others_ran = interpreted(products_of_bfloat16)
+    for name, (kind, text) in errors.items():
+        assert kind == "UnsupportedDtypeError", (name, text)
+        assert "multiplies the bits of bfloat16 as whole numbers" in text
+    assert others_ran
