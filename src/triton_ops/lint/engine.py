@@ -220,8 +220,8 @@ def lint_each(
 
 def _files_of(folder: str) -> list[str]:
     """The files of Python below a folder, without what is hidden, and links to folders."""
-    files = (file for file in Path(folder).rglob("*.py") if not any(part.startswith(".") for part in file.parts))
-    return [str(file) for file in sorted(files) if not file.is_dir()]
+    files = (file for file in Path(folder).rglob("*.py") if not file.is_dir())
+    return [str(file) for file in sorted(files) if not any(part[0] == "." for part in file.relative_to(folder).parts)]
 
 
 def _report_of(target: Any, options: LintOptions, earlier_reports: KeptReports, is_one_of_many: bool) -> LintReport:

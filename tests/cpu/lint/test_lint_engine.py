@@ -489,3 +489,12 @@ def test_one_stride_of_a_tensor_is_taken_for_1_where_an_index_is_a_remainder(tmp
     path.write_text(HEAD + TIMES)
     (reading,), _, _ = readings_of(str(path))
     assert compiled_costs._contiguous(reading.variants[0]).guess.ones == {"ak", "bn", "cn"}
+
+
+def test_a_folder_is_read_by_any_path_and_only_what_is_hidden_below_it_is_left_out(cli, tmp_path, monkeypatch):
+    for folder in ("here", ".hidden", ".hidden/.deeper"):
+        (tmp_path / folder).mkdir()
+        written(tmp_path / folder / "one.py", mask="<=")
+    monkeypatch.chdir(tmp_path / "here")
+    for folder in ("../here", "../.hidden", ".", str(tmp_path / ".hidden")):
+        assert "1 finding in 1 kernel," in cli("lint", folder, *ONE_RULE).out
