@@ -4,8 +4,10 @@ import itertools
 import logging
 import math
 import random
+import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
