@@ -259,7 +259,9 @@ def _won(trial: Trial, result: TuningResult) -> bool:
 
 
 def _rank(trial: Trial, result: TuningResult) -> tuple[bool, bool, float, str]:
-    return not _won(trial, result), trial.final is None, _ms_of(trial, result), trial.config.text
+    is_default = result.default is not None and trial.config == result.default.config  # which races however slow it is
+    screened = trial.final is None or (is_default and trial.config not in result.ties)
+    return not _won(trial, result), screened, _ms_of(trial, result), trial.config.text
 
 
 def _row(position: int, trial: Trial, result: TuningResult) -> list[str]:
@@ -277,11 +279,11 @@ def _ms_of(trial: Trial, result: TuningResult) -> float:
 
 
 def _gain_of(trial: Trial, result: TuningResult) -> float | None:
-    """The default's time over a trial's: of the winner the gain of the result, of others that over their own time."""
+    """The default's time over a trial's: of who raced, that of the winner over their own time beside the winner's."""
     if result.default is not None and trial.config == result.default.config:
         return 1.0
     over_winner = 1.0 if _won(trial, result) else trial.over(result.winner)
-    if result.gain is not None and over_winner:
+    if result.gain is not None and over_winner and trial.final is not None:
         return result.gain / over_winner
     over = trial.over(result.default)
     return 1 / over if over else None

@@ -107,6 +107,19 @@ def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:
     return [f"the budget of {whole_s:g} s ended the search after {trials} trials{left}"]
 
 
+_LONG_ROUND_S = 1.0  # of the default and the best, from which a user wonders what goes on
+
+
+def tell_of_long_rounds(loop: TuningLoop, final: FinalRequest) -> None:
+    """Say what the last comparison waits for, where its rounds take seconds."""
+    pair = {one.config: one.median_ms for one in (loop.best, loop.trials.get(loop.default)) if one and one.ok}
+    round_s = sum(pair.values()) / 1e3
+    if len(pair) == 2 and round_s >= _LONG_ROUND_S:
+        end = "until they can tell" if final.seconds is None else f"in the {final.seconds:.0f} s that are left"
+        text = "the best is compared with the default in 2 to 16 rounds of %.1f s, %s"
+        _log.warning(text, round_s, end)
+
+
 def device_error(trials: Mapping[Config, Trial]) -> DeviceError:
     """The error for a tune that ended with the GPU that it ran on, of which the last trial says why."""
     last = list(trials.values())[-1]
@@ -462,6 +475,7 @@ class Tuning:
             screened = Outcome.of_screenings(final.trials)
 
             def race() -> Outcome:
+                tell_of_long_rounds(loop, final)
                 self.requested.before_race()
                 return station.finals(final)
 

@@ -4,8 +4,10 @@ import itertools
 import logging
 import math
 import random
+import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -734,3 +736,10 @@ def test_times_are_unpacked_as_those_of_other_timers_and_their_options_are_refus
     with pytest.raises(SettingsError, match="takes no return_mode") as refused:
         time_ms(lambda: None, return_mode="median")
     assert ".median_ms" in refused.value.hint
+
+
+def test_a_single_timed_call_is_of_low_confidence():
+    alone, several = (time_ms(partial(time.sleep, 0.01), warmup_ms=0, rep_ms=rep_ms) for rep_ms in (1.0, 60.0))
+    assert (len(alone.samples_ms), alone.confidence) == (1, "too few timed calls to know the noise")
+    assert "low confidence: too few" in str(alone)
+    assert several.confidence == "ok"

@@ -95,3 +95,29 @@ def test_the_default_stands_among_the_screened_by_its_time_though_it_raced():
     _add_ranking(facts, TuningResult({"n": 2}, KernelMetrics(1.0), trials=tuple(trials), default=trials[0]))
     ranked = [(line.split()[-1], "default" in line) for line in facts.printed(None)[1:]]
     assert ranked == [("n=2", False), ("n=3", False), ("n=4", False), ("n=1", True), ("n=5", False)]
+
+
+def test_times_and_gains_of_a_table_are_of_one_sample_and_rows_say_what_they_are():
+    def trial(n, screened_ms, raced_ms=None):
+        final = None if raced_ms is None else Measurement(raced_ms, "host", len(raced_ms))
+        return Trial(Config(n=n), Status.OK, Measurement((screened_ms,), "host"), final=final)
+
+    # A round that was disturbed moves the medians of the times, and not those of their ratios.
+    trials = (
+        trial(1, 9.0, (8.0, 16.0, 8.0)),
+        trial(2, 0.5, (4.0, 4.0, 4.1)),
+        trial(3, 0.1, (4.1, 9.0, 4.2)),
+        trial(4, 7.0),
+    )
+    result = TuningResult(
+        {"n": 2}, KernelMetrics(4.0), trials=trials, default=trials[0], winner=trials[1], raced_gain=2.0,
+        ties=(Config(n=2), Config(n=3)),
+    )  # fmt: skip
+    facts = Facts("tune")
+    _add_ranking(facts, result)
+    rows = [line.split() for line in facts.printed(None)[1:]]
+    assert [(row[1:-4], row[-1]) for row in rows] == [
+        (["winner"], "n=2"), (["tie"], "n=3"), (["screened"], "n=4"), (["default"], "n=1"),
+    ]  # fmt: skip
+    for row in rows:
+        assert float(row[-4]) * float(row[-2].rstrip("x")) == pytest.approx(8.0, rel=0.01)

@@ -2,6 +2,7 @@
 
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from triton_ops.timing import Interval, Rounds, ScreenPolicy
 from triton_ops.timing.race_statistics import few_tell, is_plain
 from triton_ops.tuner import Silent
 from triton_ops.tuner.loop import RunningBudget
+from triton_ops.tuner.tuning import tell_of_long_rounds
 from triton_ops.values import Measurement, Status, Trial
 
 
@@ -148,3 +150,19 @@ def test_the_interval_of_few_rounds_is_that_of_their_mean():
     assert gain.centre == pytest.approx(1.5 * math.log(2))
     assert gain.margin == pytest.approx(7 * math.log(2) / 2)
     assert Interval.of_few([2.0], [1.0], 1.0).margin == math.inf
+
+
+@pytest.mark.parametrize(("default_ms", "seconds", "words"), [
+    (1900.0, None, "2 to 16 rounds of 2.4 s, until they can tell"),
+    (1900.0, 30.0, "2 to 16 rounds of 2.4 s, in the 30 s that are left"),
+    (19.0, None, ""),
+])  # fmt: skip
+def test_what_a_comparison_of_long_launches_waits_for_is_told(default_ms, seconds, words, caplog):
+    trials = {
+        config: Trial(config, Status.OK, Measurement((ms,), "host"), relative=ms)
+        for config, ms in ((DEFAULT, default_ms), (RIVAL, default_ms / 4))
+    }
+    loop = SimpleNamespace(trials=trials, default=DEFAULT, best=trials[RIVAL])
+    tell_of_long_rounds(loop, FinalRequest(trials=(), default=DEFAULT, seconds=seconds))
+    assert words in caplog.text
+    assert bool(caplog.text) is bool(words)
