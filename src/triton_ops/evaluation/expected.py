@@ -126,7 +126,7 @@ class ExpectedNumbers:
         """The difference of a result; None if it is as expected."""
         if not (Arguments.is_tensor(result) if self.array is None else type(result) is self.array):
             return _other_type(result, "tensor" if self.array is None else self.array.__name__)
-        numbers = result if self.array is None else plain_array(result)
+        numbers = result.detach() if self.array is None else plain_array(result)
         right = form_of(self.own)
         for what, value in form_of(numbers).items():
             if value != right[what]:
