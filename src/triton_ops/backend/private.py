@@ -484,6 +484,12 @@ class ArgumentSet:
         inputs = [value for value in self._inputs.values() if hasattr(value, "dtype")]
         return [str(value.dtype).removeprefix("torch.") for value in inputs]
 
+    @property
+    def extents(self) -> list[int]:
+        """The extents of all inputs and outputs that have a shape."""
+        values = [value for value in (*self._inputs.values(), *self.outputs) if hasattr(value, "shape")]
+        return [extent for value in values for extent in value.shape]
+
     def written_by(self, executable: Executable) -> list[Any]:
         """The values of the arguments that an executable writes."""
         return [self.arguments.result(name) for name in executable.outputs]

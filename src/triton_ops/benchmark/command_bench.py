@@ -10,7 +10,7 @@ from functools import partial
 from typing import Annotated, Any, TypeAlias
 
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
-from triton_ops.benchmark.comparing import Comparison, compare_contestants, duel_policy, rounds_bar
+from triton_ops.benchmark.comparing import Comparison, Manner, compare_contestants, duel_policy, rounds_bar
 from triton_ops.benchmark.rivals import KernelRow, KernelRun, rows_of
 from triton_ops.benchmark.timing import Contestant
 from triton_ops.device import gpu_missing, probe
@@ -18,10 +18,10 @@ from triton_ops.dispatch import Decision, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, UntunedError
 from triton_ops.kernels import TypedTarget
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
-from triton_ops.request import TuneOptions, TuneProblem, TypedProblem
+from triton_ops.request import TuneOptions, TuneProblem, TypedProblem, named_object
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.terminal import Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
-from triton_ops.values import Key, Measurement, Problem, dtype_name
+from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
+from triton_ops.values import Key, Measurement, Problem, as_callable, dtype_name
 
 _ALL_KERNELS = "kernels"  # the TARGET that stands for all shipped kernels
 _WINNER, _DEFAULT = "winner", "default"
@@ -62,6 +62,7 @@ class _BoundTarget:
     arguments: Callable[[], Arguments]
     space: ConfigSpace | None = None
     configs: Mapping[str, _WithOrigin] = field(default_factory=dict)
+    operation: Operation | None = None
 
     def contestant(self, name: str, values: dict[str, Any] | None, kinds: tuple[str, ...]) -> BenchContestant:
         """The target with the config of an option, else with the first of `kinds` that exists."""
@@ -70,8 +71,8 @@ class _BoundTarget:
         config = config.with_named_members() if self.space is None else config.with_members(self.space.members)
         self.kernel.check(config, Arguments(keyword=dict(self.problem.arguments)))
         return BenchContestant(
-            name, self.kernel, config, device_name=self.device, arguments=self.arguments, target=self.target,
-            origin=origin, problem=self.problem,
+            name, self.kernel, config, device_name=self.device, arguments=self.arguments, operation=self.operation,
+            target=self.target, origin=origin, problem=self.problem,
         )  # fmt: skip
 
     def _config(self, values: dict[str, Any] | None, kinds: tuple[str, ...]) -> _WithOrigin:
@@ -133,7 +134,9 @@ def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _Bo
     if answer.rung != "default":
         configs[_WINNER] = (answer.config, Decision.origin_of(answer.rung))
     maker = partial(operation.materialise, problem, device, request.options.seed)
-    return _BoundTarget(text, operation.kernel, problem, device, arguments=maker, space=space, configs=configs)
+    return _BoundTarget(
+        text, operation.kernel, problem, device, arguments=maker, space=space, configs=configs, operation=operation
+    )
 
 
 def _of_function(text: str, function: Callable[..., Any], tunables: list[str], request: BenchRequest) -> _BoundTarget:
@@ -228,17 +231,22 @@ def bench_command(
     seconds: Annotated[float, option("--seconds", "No round is started after this time.", "S")] = 10.0,
     warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
     device: Typed.Device = None,
+    reference: Annotated[
+        str | None, option("--reference", "What is right, as a TARGET; default an operation's, or A.", "TARGET")
+    ] = None,
+    no_check: Annotated[bool, option("--no-check", "Compare times, whatever the results are.")] = False,
     *,
     options: TuneOptions,
 ) -> Facts:
-    """Find out whether A is faster than B, by running both in turn on one problem.
+    """Find out whether A is faster than B, by running both in turn on one problem, if the results of both are right.
 
-    With one TARGET, its winner or --config is compared with its default config. The winner of an operation is the
-    config with which a call would run, as `why` tells. `bench kernels` compares every shipped kernel with the vendor's
-    library, eager PyTorch and torch.compile at its named problems.
+    A wrong result is the verdict, and exit code 5. With one TARGET, its winner or --config is compared with its default
+    config. The winner of an operation is the config with which a call would run, as `why` tells. `bench kernels`
+    compares every shipped kernel with the vendor's library, eager PyTorch and torch.compile at its named problems.
     """
     if target == _ALL_KERNELS:
-        one = {"B": other, "--shape": shape, "--dtype": dtype, "--arg": arg, "--config": config, "--config-b": config_b}
+        one = {"B": other, "--shape": shape, "--dtype": dtype, "--arg": arg, "--config": config, "--config-b": config_b,
+               "--reference": reference, "--no-check": no_check}  # fmt: skip
         run = KernelRun(seconds=seconds, device=device or "cuda", cold=not warm, cache_dir=options.cache_dir)
         with only_data_on_stdout():
             return _bench_kernels(run, {name: bool(v) for name, v in one.items()})
@@ -256,22 +264,25 @@ def bench_command(
         if a.kernel == b.kernel and a.config == b.config:
             text = f"({a.config})" if a.config else "no config"
             tell(f"a and b are the same: {a.target} with {text}")
+        right = None if reference is None else as_callable("reference", named_object(reference))
+        manner = Manner(cold=request.cold, seed=options.seed, wait=options.wait, reference=right, check=not no_check)
         with rounds_bar((a.name, b.name), seconds) as follow:
-            comparison = compare_contestants(
-                a, b, policy, cold=request.cold, seed=options.seed, wait=options.wait, follow=follow
-            )
+            comparison = compare_contestants(a, b, policy, manner, follow=follow)
     facts = Facts("bench", _as_json(a, b, comparison))
     facts.text(f"{a.problem} on {probe(a.device_name).name}")
     facts.table(_HEADER, [_row(a, comparison.a), _row(b, comparison.b)], _HEADER[2:-1])
     for number, line in enumerate(str(comparison).splitlines()):
         facts.text(line, bold=not number)
+    facts.code = ExitCode.CHECK_FAILED if comparison.wrong else ExitCode.DONE
     return facts
 
 
-def _row(contestant: BenchContestant, times: Measurement) -> list[str]:
-    figures = [f"{time_ms:.4g}" for time_ms in (times.p20_ms, times.median_ms, times.p80_ms)]
+def _row(contestant: BenchContestant, times: Measurement | None) -> list[str]:
+    quantiles = (None, None, None) if times is None else (times.p20_ms, times.median_ms, times.p80_ms)
+    figures = [Facts.cell(time_ms, ".4g") for time_ms in quantiles]
+    figures.append(Facts.cell(None if times is None else times.spread, ".1%"))
     what = f"{contestant.target}, {contestant.origin}" + (f": {contestant.config}" if contestant.config else "")
-    return [contestant.name, label(contestant.config), *figures, f"{times.spread:.1%}", what]
+    return [contestant.name, label(contestant.config), *figures, what]
 
 
 def label(config: Config) -> str:
@@ -284,15 +295,16 @@ def _as_json(a: BenchContestant, b: BenchContestant, comparison: Comparison) -> 
     return {
         **Facts.members(comparison, *figures), "problem": a.problem.label, "device": probe(a.device_name).name,
         "a": _contestant_json(a, comparison.a), "b": _contestant_json(b, comparison.b),
-        **Facts.members(comparison, "guard", "notes"),
+        **Facts.members(comparison, "guard", "notes", "wrong", "verified"),
     }  # fmt: skip
 
 
-def _contestant_json(contestant: BenchContestant, times: Measurement) -> dict[str, Any]:
+def _contestant_json(contestant: BenchContestant, times: Measurement | None) -> dict[str, Any]:
     config = contestant.config
+    figures = ("median_ms", "p20_ms", "p80_ms", "spread")
     return {
         "target": contestant.target, "config": config.plain, "label": label(config), "origin": contestant.origin,
-        **Facts.members(times, "median_ms", "p20_ms", "p80_ms", "spread"), "samples": sum(map(len, times.by_round)),
+        **(Facts.members(times, *figures) or dict.fromkeys(figures)), "samples": len(times.samples_ms) if times else 0,
     }  # fmt: skip
 
 

@@ -8,17 +8,21 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
+from types import MappingProxyType
 from typing import Any, Literal
 
-from triton_ops.base import bar_console, require
+from triton_ops.base import bar_console, excerpt, require
+from triton_ops.benchmark.judging import Judge
 from triton_ops.benchmark.timing import Contestant, blame, blame_calls_of, contestants_of, measuring, prepare
-from triton_ops.exceptions import SettingsError
+from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.request import TuneOptions
 from triton_ops.timing import Arm, DuelPolicy, GuardSummary, Interval, Rounds, Sampler, Timer
-from triton_ops.values import Measurement
+from triton_ops.values import Measurement, as_callable
 
+_UNCHECKED = "no check was asked for"
+_LEAST_LIMIT_S = 5.0  # of one call: the first may have to load what it needs
 Follow = Callable[[int, float], None]
 """Called after every round with the number of rounds so far and the seconds since the first began."""
 
@@ -48,8 +52,10 @@ def rounds_bar(names: tuple[str, str], seconds: float, console: Any = None) -> I
 class Comparison:
     """Verdict on two contestants: whether `a` is faster than `b`. Percent are of the faster one's time.
 
+    Of a wrong contestant no time counts: percent are NaN, and `a`, `b` and `guard` are None.
+
     Attributes:
-        verdict: `faster`, `slower` or `not distinguishable`, of a relative to b.
+        verdict: `faster`, `slower` or `not distinguishable`, of a relative to b; `wrong` where a result is.
         percent: How much longer the slower contestant takes; positive if a is faster, negative if a is slower.
         interval: 95 % interval of `percent`, by resampling rounds.
         needed: A difference of up to this many percent counts as none in this comparison.
@@ -60,29 +66,42 @@ class Comparison:
         b: Times of b, taken in the same rounds.
         guard: Summary of the device's sensors during the comparison.
         notes: Remarks on how it was measured, such as that other programs used the CPUs.
+        wrong: By name of a contestant how its results are wrong; empty if all are right.
+        verified: What results were compared with, such as `a in float64`; begins with `nothing` where they were not.
     """
 
-    verdict: Literal["faster", "slower", "not distinguishable"]
+    verdict: Literal["faster", "slower", "not distinguishable", "wrong"]
     percent: float
     interval: tuple[float, float]
     needed: float
     noise: float
     confidence: str
     names: tuple[str, str]
-    a: Measurement
-    b: Measurement
-    guard: GuardSummary
+    a: Measurement | None
+    b: Measurement | None
+    guard: GuardSummary | None
     notes: tuple[str, ...] = ()
+    wrong: Mapping[str, str] = field(default_factory=dict)
+    verified: str = f"nothing: {_UNCHECKED}"
+
+    @classmethod
+    def of_wrong(cls, wrong: Mapping[str, str], **more: Any) -> Comparison:
+        """The verdict on contestants of which some are wrong; `more` are further fields."""
+        none = math.nan
+        return cls(
+            verdict="wrong", wrong=MappingProxyType(dict(wrong)), percent=none, interval=(none, none), needed=none,
+            noise=none, confidence="ok", a=None, b=None, guard=None, **more,
+        )  # fmt: skip
 
     @property
     def a_ms(self) -> float:
         """Median milliseconds of one call of a."""
-        return self.a.median_ms
+        return math.nan if self.a is None else self.a.median_ms
 
     @property
     def b_ms(self) -> float:
         """Median milliseconds of one call of b."""
-        return self.b.median_ms
+        return math.nan if self.b is None else self.b.median_ms
 
     @property
     def speedup(self) -> float:
@@ -98,25 +117,29 @@ class Comparison:
     @property
     def a_spread(self) -> float:
         """(p80 − p20) / median of a."""
-        return self.a.spread
+        return math.nan if self.a is None else self.a.spread
 
     @property
     def b_spread(self) -> float:
         """(p80 − p20) / median of b."""
-        return self.b.spread
+        return math.nan if self.b is None else self.b.spread
 
     @property
     def mode(self) -> str:
-        """The clock and the state of the cache, such as `host` or `graph-cold`."""
-        return self.a.mode
+        """The clock and the state of the cache, such as `host` or `graph-cold`; empty where nothing was timed."""
+        return "" if self.a is None else self.a.mode
 
     @property
     def rounds(self) -> int:
         """The number of rounds in which both were measured."""
-        return self.a.rounds
+        return 0 if self.a is None else self.a.rounds
 
     def __str__(self) -> str:
         a, b = self.names
+        notes = "".join(f"\nNote: {note}" for note in self.notes)
+        if self.wrong:
+            faults = "; ".join(f"{name} gives a wrong result: {fault}" for name, fault in self.wrong.items())
+            return f"{faults}; compared with {self.verified}{notes}"
         if self.verdict == "not distinguishable":
             low, high = self.interval
             text = f"{a} and {b} are not distinguishable ({low:+.1f} to {high:+.1f} %, needed {self.needed:.1f} %)"
@@ -126,7 +149,6 @@ class Comparison:
                 f"{a} is {_number(abs(self.percent))} % {self.verdict} than {b} ({_number(near)} to {_number(far)} %)"
             )
         doubt = "" if self.confidence == "ok" else f"; low confidence: {self.confidence}"
-        notes = "".join(f"\nNote: {note}" for note in self.notes)
         return f"{text}, {self.rounds} rounds, {self.mode}{doubt}{notes}"
 
 
@@ -143,8 +165,10 @@ def compare(
     seed: int = 0,
     device: str | None = None,
     wait: bool = True,
+    reference: Callable[..., Any] | None = None,
+    check: bool = True,
 ) -> Comparison:
-    """Find out whether `a` is faster than `b`, by running both in turn.
+    """Find out whether `a` is faster than `b`, by running both in turn, if both give right results.
 
     Each contestant is a callable, or a pair of an `Operation`, a kernel or a callable, and its config. Both are called
     with the same arguments. Tensors, NumPy arrays, lists, dicts, sets and bytearrays among them are copied, so
@@ -152,6 +176,10 @@ def compare(
     arguments that it reads, all of them are restored before every sample of both contestants, outside the timed region.
     Objects of other classes are passed as they are.
     A pair with an `Operation` needs no arguments: it then runs on the operation's default problem.
+
+    Results are judged by the rule for verdicts, before anything is timed and once more afterwards: by the reference,
+    else that of an operation among the two, else by a, which is asked in higher precision too. A contestant must
+    change the same arguments as a does. Where a result is wrong, the verdict is `wrong`, and no time counts.
 
     A round visits a, b, and a twin of a, in random order. A difference counts if its interval excludes 0, and if it is
     larger than 0.5 %, than the difference of a from its twin, and than one tick of the clock. Effects that differ from
@@ -167,29 +195,34 @@ def compare(
         cold: On a GPU, whether L2 holds nothing of the arguments when a call starts, as in a model. Below 0.02 ms this
             needs tensors in the arguments; callables without any are then timed warm.
         rounds: How many rounds, 6 or more; None stops at 12, 24, 48 or 96, as soon as the answer is clear.
-        seconds: No round is started after this time, except for the first 6.
+        seconds: No round is started after this time, except for the first 6. A call that takes longer, and more than
+            5 s, is ended, if it runs in the main thread.
         seed: Seed of the orders, and of an operation's inputs.
         device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then an operation. Callables that hold their
             CUDA tensors themselves and take no tensor need `cuda`, or they are timed by the host's clock.
         wait: Whether to wait while another process measures on the same GPU; False raises a `DeviceError` instead.
+        reference: Returns the right result for the same arguments.
+        check: Whether results are judged; False compares times alone, and says so.
 
     Returns:
         The verdict with its interval, both times and what the machine said meanwhile.
 
     Raises:
         KernelTypeError: A contestant is not callable, or not with these arguments.
-        TargetError: A contestant raised.
-        SettingsError: `rounds`, `seconds` or `names` is out of range.
+        TargetError: A contestant raised, takes too long, or gives another result each time, so that nothing is right.
+        SettingsError: `rounds`, `seconds`, `names`, `reference` or `check` is none that can be taken.
         DeviceError, SpaceError, ShapeMismatchError: Device, config or arguments do not fit.
 
     Cost: on a CPU three copies of the tensors, about 15 ms a round for short calls and three calls a round for long
-    ones; on a GPU also the copies that keep L2 cold, at most half of the free memory.
+    ones; on a GPU also the copies that keep L2 cold, at most half of the free memory. To judge results takes two more
+    copies, four calls of each contestant and two to four of what is right.
     """
     policy, seed = duel_policy(rounds, seconds), TuneOptions(seed=seed).seed
     _check_names(names)
+    manner = Manner(cold=cold, seed=seed, wait=wait, reference=as_callable("reference", reference), check=check)
     first, second = contestants_of(dict(zip(names, (a, b), strict=True)), args, kwargs, device, seed)
     with rounds_bar((first.name, second.name), policy.seconds) as follow:
-        return compare_contestants(first, second, policy, cold=cold, seed=seed, wait=wait, follow=follow)
+        return compare_contestants(first, second, policy, manner, follow=follow)
 
 
 def _check_names(names: Any) -> None:
@@ -211,35 +244,68 @@ def duel_policy(rounds: Any, seconds: Any) -> DuelPolicy:
     return DuelPolicy(seconds=limit_s) if rounds is None else DuelPolicy(checkpoints=(int(rounds),), seconds=limit_s)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How two contestants are compared, as for `compare`; `choose` and `clock` are for simulations."""
+
+    cold: bool = True
+    seed: int = 0
+    wait: bool = True
+    reference: Callable[..., Any] | None = None
+    check: bool = True
+    choose: Callable[..., Timer] | None = None
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.check, bool):
+            raise SettingsError(f"check is {excerpt(self.check)}; it must be True or False")
+        if self.reference is not None and not self.check:
+            raise SettingsError("a reference was given, and results are not to be checked", hint="leave one out")
+
+
 def compare_contestants(
-    a: Contestant, b: Contestant, policy: DuelPolicy, *, cold: bool = True, seed: int = 0, wait: bool = True,
-    choose: Callable[..., Timer] | None = None, clock: Callable[[], float] = time.monotonic,
+    a: Contestant, b: Contestant, policy: DuelPolicy, manner: Manner | None = None, *,
     follow: Follow = lambda _rounds, _elapsed_s: None,
 ) -> Comparison:  # fmt: skip
     """Compare two contestants that take the same arguments; it raises as `compare`."""
-    with measuring(a.device_name, wait) as notes:
-        rng = random.Random(seed)
-        timer, samplers = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
-        visit_samples = policy.samples(_longest_ms((a, b), timer, samplers))
-        first, second, twin = (Arm(sampler, visit_samples) for sampler in _taking_turns(samplers, rng))
-        start = clock()
-        rounds, guard = Rounds.guarded(
-            timer, a.device_name, rng=rng, clock=clock,
-            follow=lambda counts: follow(len(first.visits) + counts, clock() - start),
-        )  # fmt: skip
-        try:
-            outcome = rounds.duel((first, second, twin), policy)
-        except Exception as error:
-            arms = zip((a, b, a), (first, second, twin), strict=True)
-            failed = [contestant.name for contestant, arm in arms if arm.error is not None]
-            raise blame(failed[0] if failed else f"{a.name} or {b.name}", error) from error
-        summary, mode = guard.summary(), timer.mode
-        return Comparison(
-            verdict=outcome.verdict, percent=_percent(outcome.gain.centre),
-            interval=(_percent(outcome.gain.low), _percent(outcome.gain.high)), needed=_percent(outcome.needed),
-            noise=_percent(outcome.noise), confidence=_confidence(outcome.itself, (first, second), summary),
-            names=(a.name, b.name), a=first.measurement(mode), b=second.measurement(mode), guard=summary, notes=notes(),
-        )  # fmt: skip
+    manner = manner or Manner()
+    limit_s = max(policy.seconds, _LEAST_LIMIT_S)
+    a, b = (replace(each, limit_s=limit_s) for each in (a, b))
+    with measuring(a.device_name, manner.wait) as notes:
+        judge = Judge((a, b), manner.reference) if manner.check else None
+        verified, remark = (judge.against, judge.remark) if judge else (f"nothing: {_UNCHECKED}", _UNCHECKED)
+        wrong = judge.wrong() if judge else {}
+        duel = None if wrong else _duel(a, b, policy, manner, follow)
+        wrong = wrong or (judge.wrong_again() if judge else {})
+        remarks = (*notes(), *([f"results were not compared: {remark}"] if remark else []))
+        common: dict[str, Any] = {"names": (a.name, b.name), "notes": remarks, "verified": verified}
+        return Comparison.of_wrong(wrong, **common) if duel is None or wrong else Comparison(**duel, **common)
+
+
+def _duel(a: Contestant, b: Contestant, policy: DuelPolicy, manner: Manner, follow: Follow) -> dict[str, Any]:
+    """The fields of a comparison that a duel of two contestants fills in."""
+    rng, clock = random.Random(manner.seed), manner.clock
+    timer, samplers = prepare([a, b, a], sets=3, cold=manner.cold, choose=manner.choose)  # the second a is the twin
+    visit_samples = policy.samples(_longest_ms((a, b), timer, samplers))
+    first, second, twin = (Arm(sampler, visit_samples) for sampler in _taking_turns(samplers, rng))
+    start = clock()
+    rounds, guard = Rounds.guarded(
+        timer, a.device_name, rng=rng, clock=clock,
+        follow=lambda counts: follow(len(first.visits) + counts, clock() - start),
+    )  # fmt: skip
+    try:
+        outcome = rounds.duel((first, second, twin), policy)
+    except TritonKernelError:
+        raise
+    except Exception as error:
+        raise blame(f"{a.name} or {b.name}", error) from error
+    summary, mode = guard.summary(), timer.mode
+    return {
+        "verdict": outcome.verdict, "percent": _percent(outcome.gain.centre),
+        "interval": (_percent(outcome.gain.low), _percent(outcome.gain.high)), "needed": _percent(outcome.needed),
+        "noise": _percent(outcome.noise), "confidence": _confidence(outcome.itself, (first, second), summary),
+        "a": first.measurement(mode), "b": second.measurement(mode), "guard": summary,
+    }  # fmt: skip
 
 
 def _longest_ms(contestants: Sequence[Contestant], timer: Timer, samplers: Sequence[Sequence[Sampler]]) -> float:

@@ -325,19 +325,25 @@ def _problem_rows(
     for rival, call in rivals.items():
         if run.rivals and rival not in run.rivals:
             continue
+        own = rival == "default"
         try:
             comparison = compare(
                 (operation, config), call, kwargs=values, names=(operation.name, rival), seconds=run.seconds,
-                cold=run.cold, device=run.device,
+                cold=run.cold, device=run.device, check=own,
             )  # fmt: skip
+            fault = "" if own else _fault(operation, call, values)
         except (TritonKernelError, RuntimeError) as error:  # torch's compiler and library raise what they like
             yield row(rival, verdict=f"not compared: {CandidateError.one_line(error)}")
+            continue
+        if comparison.wrong:
+            yield row(rival, verdict=f"wrong: {comparison}")
             continue
         ms = comparison.a_ms
         figures: dict[str, Any] = {} if work is None else {"tflops": work.tflops(ms), "gbps": work.gbps(ms)}
         yield row(
             rival, **figures, kernel_ms=ms, rival_ms=comparison.b_ms, speedup=comparison.speedup, mode=comparison.mode,
-            interval=comparison.speedup_interval, verdict=comparison.verdict, confidence=comparison.confidence,
+            interval=comparison.speedup_interval, verdict=comparison.verdict,
+            confidence=f"the result of {rival} is wrong: {fault}" if fault else comparison.confidence,
         )  # fmt: skip
 
 
@@ -357,11 +363,18 @@ def check_result(operation: Operation, config: Config, values: Mapping[str, Any]
     executable = operation.kernel.compile(config, arguments)
     executable.launch(arguments)
     results = [arguments.keyword[name] for name in executable.outputs]
-    if operation.reference is None:
-        return results
-    right, how = CorrectnessVerifier().verify_by_rule(
-        results, operation.reference, kwargs=values, outputs=executable.outputs
-    )
-    if not right:
-        raise WrongResultError(f"{operation.name} with ({config}) gives a wrong result: {how}")
+    if fault := _fault(operation, lambda **_: results, values):
+        raise WrongResultError(f"{operation.name} with ({config}) gives a wrong result: {fault}")
     return results
+
+
+def _fault(operation: Operation, call: Callable[..., Any], values: Mapping[str, Any]) -> str:
+    """How a call's result differs from that of the reference, by the rule; empty if it does not.
+
+    A rival that rounds after every operation, as plain PyTorch does, may be wrong, and is timed all the same.
+    """
+    if operation.reference is None:
+        return ""
+    own = Protection.private_copy(Arguments(keyword=values)).keyword
+    outputs = operation.kernel.outputs
+    return CorrectnessVerifier().verify_by_rule(call(**own), operation.reference, kwargs=values, outputs=outputs)[1]

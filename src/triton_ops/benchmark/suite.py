@@ -237,7 +237,7 @@ class BenchmarkSuite:
         compute_metrics_fn: Metrics | None = None,
         **kwargs: Any,
     ) -> BenchmarkResult:
-        """Check a kernel against a reference, then time it.
+        """Check a kernel against a reference, time it, and check it again.
 
         Args:
             kernel_fn: Called as `kernel_fn(*args, **kwargs)`; returns its result.
@@ -251,15 +251,15 @@ class BenchmarkSuite:
 
         Raises:
             SettingsError: An argument of this method does not fit; nothing was called.
-            WrongResultError: The result is wrong, or there is none to compare; nothing was timed. It is a ValueError as
-                well.
+            WrongResultError: The result is wrong, or there is none to compare. It is a ValueError as well.
             Exception: Whatever the kernel or the reference raises.
 
-        Cost: the check's calls and copies, then `warmup_runs + benchmark_runs` samples.
+        Cost: twice the check's calls and copies, and `warmup_runs + benchmark_runs` samples.
         """
         size = _report_size(name, problem_size, config, compute_metrics_fn)
         self._check(name, kernel_fn, reference_fn, Arguments(args, kwargs))
         measurement = counted_times(kernel_fn, args, kwargs, warmup_runs=self.warmup_runs, runs=self.benchmark_runs)
+        self._check(name, kernel_fn, reference_fn, Arguments(args, kwargs))  # some go wrong only later
         result = BenchmarkResult(
             name, size, _metrics(measurement, compute_metrics_fn),
             config=dict(config or {}), mode=measurement.mode, samples=len(measurement.samples_ms),
@@ -278,7 +278,7 @@ class BenchmarkSuite:
         compute_metrics_fn: Metrics | None = None,
         **kwargs: Any,
     ) -> ComparisonResult:
-        """Check a kernel against a baseline, then time both in turn, in rounds of random order.
+        """Check a kernel against a baseline, time both in turn, in rounds of random order, and check it again.
 
         Args:
             kernel_fn: Called as `kernel_fn(*args, **kwargs)`; returns its result.
@@ -292,18 +292,19 @@ class BenchmarkSuite:
 
         Raises:
             SettingsError: An argument of this method does not fit; nothing was called.
-            WrongResultError: The results differ, or there is none to compare; nothing was timed. It is a ValueError as
-                well.
+            WrongResultError: The results differ, or there is none to compare. It is a ValueError as well.
             Exception: Whatever one of them raises.
 
-        Cost: the check's calls and copies, then that of `compare`.
+        Cost: twice the check's calls and copies, and the times of `compare`.
         """
         size = _report_size(name, problem_size, config, compute_metrics_fn)
         self._check(name, kernel_fn, pytorch_fn, Arguments(args, kwargs))
         rounds = min(_ROUNDS, max(DuelPolicy.LEAST_ROUNDS, self.benchmark_runs // 4))
-        comparison = compare(kernel_fn, pytorch_fn, args=args, kwargs=kwargs, names=(name, "baseline"), rounds=rounds)
+        names = (name, "baseline")
+        comparison = compare(kernel_fn, pytorch_fn, args=args, kwargs=kwargs, names=names, rounds=rounds, check=False)
+        self._check(name, kernel_fn, pytorch_fn, Arguments(args, kwargs))
         result = ComparisonResult(
-            name, size, _metrics(comparison.a, compute_metrics_fn), _metrics(comparison.b, compute_metrics_fn),
+            name, size, *(_metrics(times, compute_metrics_fn) for times in (comparison.a, comparison.b) if times),
             speedup=comparison.speedup, interval=comparison.speedup_interval, verdict=comparison.verdict,
             confidence=comparison.confidence, config=dict(config or {}), mode=comparison.mode, rounds=comparison.rounds,
         )  # fmt: skip
@@ -410,7 +411,7 @@ class BenchmarkSuite:
             for a, b in zip(results, others, strict=True)
         )
         if not near:
-            raise WrongResultError(f"{name} gives a wrong result: {how}", hint="nothing was timed; correct it first")
+            raise WrongResultError(f"{name} gives a wrong result: {how}", hint="no time counts; correct it first")
 
 
 def _report_size(name: Any, problem_size: Any, config: Any, compute: Any) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import triton_ops
 from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel, Kernel, Operation, Protection
 from triton_ops.base import require
+from triton_ops.benchmark.call_limits import CallTooLongError, ended_after
 from triton_ops.benchmark.plain_configs import ABOVE_0, checked
 from triton_ops.device import CpuLoad, TorchDevice, Turns, gpu_missing, probe
 from triton_ops.evaluation import Subject
@@ -47,6 +48,7 @@ class Contestant:
     """A callable, or a kernel with a config, and how to make its arguments.
 
     The config of a plain callable is empty. Contestants with the same function `arguments` can share what it makes.
+    `operation` says what a right result is, if anything does. A call that lasts longer than `limit_s` is ended.
     """
 
     name: str
@@ -55,6 +57,13 @@ class Contestant:
     _: KW_ONLY
     device_name: str
     arguments: MakeArguments
+    operation: Operation | None = None
+    limit_s: float = math.inf
+
+    def own_arguments(self) -> Arguments:
+        """Private arguments; a `ShapeMismatchError` where there is no memory for them."""
+        with _copy_errors(self.device_name):
+            return self.arguments()
 
 
 def contestants_of(
@@ -78,12 +87,14 @@ def _contestant(
     name: str, what: Any, arguments: Arguments, makers: dict[int, MakeArguments], device: str | None, seed: int
 ) -> Contestant:
     target, config = what if _is_pair(what) else (what, None)
-    config = Config.with_own_members(config or {})
+    config, operation = Config.with_own_members(config or {}), None
     if isinstance(target, Operation) and _is_pair(what):
+        operation = target
         if not arguments.positional and not arguments.keyword:
             request = TuneProblem(target=target, space=[config]).request(device, seed).checked()
-            make_arguments = makers.setdefault(id(target), request.arguments)
-            return Contestant(name, request.kernel, config, device_name=request.device_name, arguments=make_arguments)
+            maker = makers.setdefault(id(target), request.arguments)
+            place = request.device_name
+            return Contestant(name, request.kernel, config, device_name=place, arguments=maker, operation=operation)
         target = target.kernel
     kernel = None if isinstance(target, Operation) else FunctionKernel.as_kernel(target)
     if kernel is None or (kernel is target and not _is_pair(what)):
@@ -92,7 +103,7 @@ def _contestant(
     _check_call(name, kernel, arguments, config)
     place = TuneProblem.device_of(arguments, device)
     probe(place)
-    return Contestant(name, kernel, config, device_name=place, arguments=makers[0])
+    return Contestant(name, kernel, config, device_name=place, arguments=makers[0], operation=operation)
 
 
 def _is_pair(what: Any) -> bool:
@@ -123,12 +134,16 @@ def blame(name: str, error: Exception) -> TritonKernelError:
 
 
 @contextmanager
-def blame_calls_of(contestant: Contestant) -> Iterator[None]:
-    """Turn errors of calls of `contestant` into a `TargetError` that names it; those of graph capture pass."""
+def blame_calls_of(contestant: Contestant, calls: float = 1) -> Iterator[None]:
+    """Turn errors of some calls of `contestant` into a `TargetError` that names it; those of graph capture pass."""
     try:
-        yield
+        with ended_after(calls * contestant.limit_s):
+            yield
     except (TritonKernelError, CaptureError):
         raise
+    except CallTooLongError as error:
+        message = f"{contestant.name} was ended: a call of it takes more than {contestant.limit_s:g} s"
+        raise TargetError(message, hint="give more seconds than a call takes, or a smaller problem") from error
     except Exception as error:
         raise blame(contestant.name, error) from error
 
@@ -210,7 +225,8 @@ def _samplers(
         each = most if sampler.launches * _SIMILAR >= most else sampler.launches
         with blame_calls_of(contestant):
             own = sampler if sampler.launches == each else timer.prepare(launch, each)
-            samplers.append([own, *(timer.prepare(other, each) for other in others)])
+            row = [own, *(timer.prepare(other, each) for other in others)]
+            samplers.append([one.inside(partial(blame_calls_of, contestant)) for one in row])
     return samplers
 
 
@@ -232,7 +248,7 @@ def _explore(contestant: Contestant, arguments: Arguments) -> tuple[Executable, 
         tensors = list(arguments.tensors())
         others = list(Protection.host_values((*arguments.positional, *arguments.keyword.values())))
         before = {id(value): Protection([value]) for value in [*tensors, *others]}
-    with blame_calls_of(contestant):
+    with blame_calls_of(contestant, calls=3):
         call = executable.bind(arguments)
         call()
         changes = [tensor for tensor in tensors if before[id(tensor)].changed()]

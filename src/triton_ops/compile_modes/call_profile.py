@@ -59,7 +59,7 @@ class OpShare:
     """An operator's share of a call.
 
     `share` is its own share of the time, without operators that it calls. `kind` is `product` for what libraries do,
-    `scattered` for what no fusion helps, else `fusable`.
+    `scattered` for what no fusion helps, `unknown` for what is not torch's own, else `fusable`.
     """
 
     name: str
@@ -88,6 +88,9 @@ class CallProfile:
             if way not in tried and (reasons := look(self)):
                 return Advice(way, tuple(reasons), self)
         hottest = self.ops[0] if self.ops else None
+        if hottest is not None and hottest.kind == "unknown":
+            unknown = f"{hottest.name} takes {hottest.share:.0%}, and nothing is known of what would make it faster"
+            return Advice("skip", (unknown,), self)
         most = f"the hottest operator, {hottest.name}, takes {hottest.share:.0%}" if hottest else "nothing was measured"
         return Advice("skip", (f"{most}, and no further way promises more than its work costs",), self)
 
@@ -183,7 +186,9 @@ def profile_call(call: Callable[[], Any], device_name: str, dtype: str = "") -> 
 
 
 def kind_of(op: str) -> str:
-    """The kind of the operator that a name of ATen's means."""
+    """The kind of an operator, by its name in ATen; one of another library may be anything."""
+    if "::" in op.removeprefix("aten::"):
+        return "unknown"
     bare = op.removeprefix("aten::").lstrip("_") if not op.startswith("_scaled") else op
     if _PRODUCT.fullmatch(bare) or _PRODUCT.fullmatch(op):
         return "product"

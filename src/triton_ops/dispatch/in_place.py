@@ -127,6 +127,8 @@ class _Step:
             text = canonical_json([dict(each.key.problem) for each, _ in self.launched if each.key is not None])
             dtypes = dict.fromkeys(re.findall(r"b?float\d+(?:_\w+)?", text))
             self._expected = ReferenceResults.of_own([result, self.written], dtypes, tolerance)
+            if why := self._expected.uncompared:
+                raise TargetError(why, hint="return tensors")
         finally:
             self.restore()
         earlier = {id(each) for each in before}

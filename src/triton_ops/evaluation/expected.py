@@ -126,7 +126,7 @@ class ExpectedNumbers:
         """The difference of a result; None if it is as expected."""
         if not (Arguments.is_tensor(result) if self.array is None else type(result) is self.array):
             return _other_type(result, "tensor" if self.array is None else self.array.__name__)
-        numbers = result if self.array is None else plain_array(result)
+        numbers = result.detach() if self.array is None else plain_array(result)
         right = form_of(self.own)
         for what, value in form_of(numbers).items():
             if value != right[what]:
@@ -401,7 +401,7 @@ class RightResults:
 def _fit(results: Sequence[Any]) -> bool:
     counts: Counter[str] = Counter()
     for each in results:
-        counts[str(device_of(each))] += each.nbytes
+        counts[str(device_of(each))] += each.nbytes if Arguments.is_array(each) else each.numel() * each.element_size()
     told = all(re.fullmatch(_DEVICES, device) for device in counts)
     return told and all(count <= _MEMORY_SHARE * TorchDevice(name).free_bytes for name, count in counts.items())
 

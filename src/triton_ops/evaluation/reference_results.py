@@ -10,11 +10,20 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import Arguments, ArgumentSet
-from triton_ops.evaluation.expected import ExpectedResults, Standard, as_list, difference, expected, kept, leaf_pairs
+from triton_ops.evaluation.expected import (
+    Check,
+    ExpectedResults,
+    Standard,
+    as_list,
+    difference,
+    expected,
+    kept,
+    leaf_pairs,
+    same_bits,
+)
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Difference, Precision
 from triton_ops.evaluation.numbers import dense, is_floating, is_numbers, library_of, quietly, wide
-from triton_ops.exceptions import TargetError
 from triton_ops.space import Config
 from triton_ops.values import Tolerance, Trial
 
@@ -24,9 +33,9 @@ _TERMS = 1 << 12  # that are added up for an element of results of which nobody 
 class ReferenceResults:
     """The results of a reference for some arguments, by which others are judged as in a tune.
 
-    `outputs` names the arguments that a kernel writes, empty where it returns its results. `why_own` says why there is
-    no golden result in higher precision; empty where there is one. Raises as `Referee.answers`, and a `TargetError`
-    for results that cannot be compared.
+    `outputs` names the arguments that a kernel writes, empty where it returns its results. `used` is the precision of
+    the golden result, and `why_own` says why there is none; either is empty. Raises as `Referee.answers`, and a
+    `TargetError` for results that cannot be compared.
 
     Cost: two or three calls of the reference, and one more where products of float32 may be computed in TF32; copies
     of the outputs, and, if `protected`, of the inputs, which are restored after a reference that writes them.
@@ -34,42 +43,54 @@ class ReferenceResults:
 
     as_list = staticmethod(as_list)
     kept = staticmethod(kept)
+    same_bits = staticmethod(same_bits)
+    used = why_own = ""
 
     def __init__(
         self, reference: Callable[..., Any], arguments: Arguments, outputs: Sequence[str] = (), *,
-        tolerance: Tolerance | None = None, protected: bool = True,
+        tolerance: Tolerance | None = None, check: Check | None = None, protected: bool = True,
     ) -> None:  # fmt: skip
         inputs = ArgumentSet(arguments, outputs, protected=protected)
-        extents = [extent for tensor in inputs.arguments.tensors() for extent in tensor.shape]
-        precision = Precision(inputs=tuple(inputs.input_dtypes), reduction=max([1, *extents]))
+        precision = Precision(inputs=tuple(inputs.input_dtypes), reduction=max([1, *inputs.extents]))
         referee = Referee(reference, outputs)
-        answers = referee.answers(inputs, precision)
-        self.why_own = referee.why_own
+        answers = referee.answers(inputs, precision, check)
+        self.used, self.why_own = referee.used, referee.why_own
         torch = sys.modules.get("torch")
         self._tf32 = torch is not None and bool(torch.get_float32_matmul_precision() != "highest")
         self._golden = [low if it is None else it for low, it in zip(answers.low, answers.golden, strict=True)]
         self._expected = ExpectedResults(
-            Standard(precision=precision, tolerance=tolerance or Tolerance()), answers, inputs.outputs,
+            Standard(precision=precision, tolerance=tolerance or Tolerance(), check=check), answers, inputs.outputs,
             cut=partial(referee.cut, inputs),
         )  # fmt: skip
         self._expected.prepare(self._tf32)
 
     @classmethod
     def of_own(cls, results: Sequence[Any], dtypes: Iterable[str], tolerance: Any) -> ReferenceResults:
-        """Results of something whose kernels take tensors of these dtypes, as it is; raises TargetError for nothing."""
+        """Results of something whose kernels take tensors of these dtypes, as it is."""
         precision = Precision(inputs=tuple(dtypes), reduction=_TERMS)
         standard = Standard(precision=precision, tolerance=Tolerance.of(tolerance))
         own = cls.__new__(cls)
         own._expected, own._tf32 = ExpectedResults.of_own(standard, results), False
         own._expected.prepare(own._tf32)
-        if (opaque := own._expected.opaque) or own._expected.empty:  # what an object holds might be wrong
-            what = f"a result of type {', '.join(opaque)} cannot" if opaque else "nothing in the results can"
-            raise TargetError(f"{what} be compared", hint="return tensors")
         return own
 
-    def fault(self, results: Sequence[Any]) -> str:
-        """The error of results in words; empty if they are right."""
-        difference = self._expected.difference(results, self._tf32)
+    @property
+    def empty(self) -> bool:
+        """True if nothing in the results can be compared."""
+        return self._expected.empty
+
+    @property
+    def uncompared(self) -> str:
+        """The part of the results that is not compared, in words, since an object may hold anything; empty if none."""
+        if opaque := self._expected.opaque:
+            return f"a result of type {', '.join(opaque)} cannot be compared"
+        return "nothing in the results can be compared" if self.empty else ""
+
+    def fault(self, results: Sequence[Any], tf32: bool | None = False) -> str:
+        """The error of results in words, which may have been computed in TF32; empty if they are right."""
+        tf32 = self._tf32 or bool(tf32)
+        self._expected.prepare(tf32)
+        difference = self._expected.difference(results, tf32)
         return "" if difference is None else difference.text
 
     def error(self, results: Sequence[Any]) -> float | None:

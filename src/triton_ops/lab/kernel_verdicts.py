@@ -429,7 +429,13 @@ _PRODUCT = re.compile(
     re.IGNORECASE,
 )
 _MATRIX_UNITS = 5.0  # percent of their peak at which a kernel multiplies matrices, whatever its name
+_COMPUTES = 60.0  # percent of the peak of its units: fusion saves traffic, of which such a kernel has little
 _SCATTERED = re.compile(r"sort|scatter|gather|index|radix|topk|cumsum|scan|unique|histogram|embedding", re.IGNORECASE)
+_FUSABLE = re.compile(
+    r"elementwise|reduce_kernel|softmax|norm|triton_(poi|red|per)_|memcpy|memset|copy|fill|CatArray|dropout|activation|"
+    r"silu|gelu|relu|sigmoid|tanh|(^|\W|_)(add|mul|sub|div|cast|where|clamp)(_|\W|$)",
+    re.IGNORECASE,
+)
 _NAMED = 3  # values that are not understood and are named; the others are counted
 _LEAST_SHARE = 0.005  # of the time, to be worth a word
 _LAUNCH_S = 3.5e-6  # of an empty kernel between two events, as measured on an H200 (docs/concepts/model.md)
@@ -548,13 +554,17 @@ def _verdicts(kernels: Sequence[ProfiledKernel]) -> list[str]:
 
 
 def _kind(profile: KernelProfile) -> str:
-    """The kind of a kernel's work: by the profiler's counters, else by its name."""
-    multiplies = profile.products or (profile.tensor or 0.0) >= _MATRIX_UNITS
-    return "product" if multiplies else kernel_kind(profile.kernel)
+    """The kind of a kernel's work: by the profiler's counters, else by its name; what computes most is not fused."""
+    if profile.products or (profile.tensor or 0.0) >= _MATRIX_UNITS:
+        return "product"
+    kind = kernel_kind(profile.kernel)
+    return "unknown" if kind == "fusable" and (profile.compute or 0.0) >= _COMPUTES else kind
 
 
 def kernel_kind(name: str) -> str:
     """The kind of work that a kernel's name means, in the words of `compile_modes.call_profile`."""
     if _PRODUCT.search(name):
         return "product"
-    return "scattered" if _SCATTERED.search(name) else "fusable"
+    if _SCATTERED.search(name):
+        return "scattered"
+    return "fusable" if _FUSABLE.search(name) else "unknown"

@@ -298,8 +298,8 @@ def roof_of(
     """The roofline of a config: declared operations, of operands of a dtype, and bytes come before its launches'."""
     flops: dict[str, float] = {}
     for launch in launches:
-        for dtype, count in Readings.flops_of(launch).items():
-            flops[dtype] = flops.get(dtype, 0.0) + count
+        for operands, count in Readings.flops_of(launch).items():
+            flops[operands] = flops.get(operands, 0.0) + count
     if work is not None and work.flops and (dtype or not flops):
         flops = {dtype: work.flops}
     products = any(flops.values())

@@ -153,8 +153,8 @@ class _Output:
         fresh = [one for one in report.findings if (one.rule, one.file, one.line) not in self._told]
         for one in fresh:
             facts.text(f" in {one.kernel}" if one.kernel else "", f"{_short(one.file)}:{one.line}: {one.rule}")
-            for name in ("symptom", "evidence", "fix"):
-                facts.text(getattr(one, name), f"  {name:<10}")
+            for part in ("symptom", "evidence", "fix"):
+                facts.text(getattr(one, part), f"  {part:<10}")
         for file, why in report.unread.items():
             facts.tell(f"{_short(file)} is not read: {why}", "error", "red")
         facts.show_ahead(as_line=self._as_lines)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -178,10 +178,14 @@ class Measuring:
     listener: Listener | None
 
     def verdict(self, case: BoundEntry, most_neighbours: int, most_loss: float = 0.0) -> Verdict:
-        """The verdict of a tune among the entry's config, the default one and the nearest neighbours."""
+        """The verdict of a tune among the entry's config, the default one, the nearest neighbours and others."""
 
         def beside(space: ConfigSpace | None) -> ConfigSpace:
-            return rivals(case.entry, space, islice(neighbours(space, case.entry.config), most_neighbours))
+            near = chain(neighbours(space, case.entry.config), () if space is None else space)
+            others = dict.fromkeys(
+                config for config in islice(near, 2 * most_neighbours) if config != case.entry.config
+            )
+            return rivals(case.entry, space, islice(others, most_neighbours))
 
         # Every config is a finalist: a screening alone says little of how much slower a config is. It lasts
         # milliseconds, and a finalist's time, with which it would be compared, was taken seconds later.

@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
     BAD_INPUT = 2  # usage, TARGET, space, shape, dtype, setting
     NO_DEVICE = 3  # or a package that is needed is not there
     NO_RECORD = 4  # the cache, a lockfile or a run log cannot be used, or holds nothing of what was asked for
-    CHECK_FAILED = 5  # a lockfile that would change, or an entry that fails
+    CHECK_FAILED = 5  # a lockfile that would change, an entry that fails, a wrong result
     NOT_LOADED = 6  # a kernel that a file names
     NOTHING_READ = 7  # no kernel is in what was to be checked
     INTERNAL_ERROR = 70  # an error of this program; `-v` shows the trace

@@ -182,7 +182,7 @@ def test_copies_of_tensors_do_not_make_a_difference():
 
 
 def test_a_comparison_says_by_how_much_the_first_is_faster():
-    result = compare(spin(1000), spin(2000), names=("new", "old"))
+    result = compare(spin(1000), spin(2000), names=("new", "old"), check=False)
     assert result.names == ("new", "old")
     assert result.interval[0] <= result.percent <= result.interval[1]
     assert result.a_ms > 0
@@ -260,8 +260,8 @@ def test_writes_of_a_contestant_reach_neither_the_other_nor_the_caller():
         firsts.add(float(x[0]))
         return x + y
 
-    compare(doubles, reads, args=(x, y), rounds=6)
-    compare(reads, doubles, args=(x, y), rounds=6)
+    compare(doubles, reads, args=(x, y), rounds=6, check=False)
+    compare(reads, doubles, args=(x, y), rounds=6, check=False)
     first = float(before[0])
     # Twice the value is seen once per contestant, while the tensors that a call writes are found; never in a sample.
     assert firsts <= {first, 2 * first}
@@ -337,13 +337,13 @@ def test_views_of_one_storage_and_leaves_with_gradients_are_restored():
     base = torch.rand(64)
     assert put_back(lambda x, y: x.add_(y), base[:32], base[32:])
     leaf = torch.rand(16, requires_grad=True)
-    assert compare(lambda x: x * 2, lambda x: x * 3, args=(leaf,), rounds=6).rounds == 6
+    assert compare(lambda x: x * 2, lambda x: x + x, args=(leaf,), rounds=6).rounds == 6
     assert leaf.grad is None
 
 
 def test_if_one_contestant_is_restored_the_other_is_too():
     changing, reading = Counted(lambda x: x.add_(1)), Counted(lambda x: x + 1)
-    compare(changing, reading, args=(torch.rand(16),), rounds=6)
+    compare(changing, reading, args=(torch.rand(16),), rounds=6, check=False)
     assert reading.calls < 200  # one call a sample, not a loop of 2 ms
 
 
@@ -415,7 +415,7 @@ def two_contestants():
     return contestant_module.contestants_of({"a": len, "b": len}, ([],), None, None)
 
 
-@pytest.mark.parametrize("after", [3, 40])
+@pytest.mark.parametrize("after", [1, 3, 40])
 def test_a_contestant_that_raises_later_is_named(after):
     calls = []
 
@@ -423,10 +423,10 @@ def test_a_contestant_that_raises_later_is_named(after):
         calls.append(None)
         if len(calls) > after:
             raise MemoryError("enough")
-        x.add_(1)
+        return x.add_(1)
 
     with pytest.raises(TargetError, match="b raised MemoryError: enough"):
-        compare(torch.sin, tires, args=(torch.rand(3),), rounds=20)
+        compare(lambda x: x.add_(1), tires, args=(torch.rand(3),), rounds=20)
 
 
 def test_errors_of_this_package_are_not_replaced():
@@ -524,7 +524,7 @@ def test_a_contestant_that_cannot_be_captured_changes_the_timer_of_both(clocks, 
     clocks[True, True] = Fixed("graph-cold", 0.1, fail=CaptureError("it waits for the host"))
     clocks[True, False] = Fixed("event-cold", 0.1)
     with caplog.at_level(logging.WARNING, "triton_ops"):
-        result = compare(spin(1), spin(2), rounds=6)
+        result = compare(spin(1), spin(1), rounds=6)
     assert result.mode == "event-cold"
     assert clocks[True, False].prepared == 9  # a, b and the twin, on three argument sets each
     assert "it waits for the host: timed by event pairs instead" in caplog.text
@@ -533,7 +533,7 @@ def test_a_contestant_that_cannot_be_captured_changes_the_timer_of_both(clocks, 
 def test_work_outside_the_current_stream_is_an_error(clocks):
     clocks[True, True] = Fixed("graph-cold", 0.1, fail=EmptyCaptureError("8 captured launches are 0 nodes"))
     with pytest.raises(TargetError, match="b cannot be timed: 8 captured launches are 0 nodes"):
-        compare(spin(1), spin(2))
+        compare(spin(1), spin(1))
 
 
 def test_a_short_call_without_tensors_is_timed_warm_in_a_graph(clocks, caplog):
@@ -675,7 +675,8 @@ def test_a_launch_whose_arguments_are_restored_is_prepared_with_a_reset(monkeypa
 
     monkeypatch.setattr(rounds, "choose_timer", lambda *_, **__: Watching())
     out = torch.empty(4)
-    compare(lambda x, out: torch.add(x, 1, out=out), lambda x, out: x + 1, args=(torch.rand(4), out), rounds=6)
+    args = (torch.rand(4), out)
+    compare(lambda x, out: torch.add(x, 1, out=out), lambda x, out: x + 1, args=args, rounds=6, check=False)
     assert {launch.reset for launch in launches} == {None}
     assert [len(launch.outputs) for launch in launches[:3]] == [1, 0, 1]
     assert isinstance(launches[0], Launch)
@@ -689,7 +690,7 @@ def test_arrays_and_lists_that_a_contestant_writes_are_restored_before_every_sam
         array.sort()
         names.sort()
 
-    compare(sort, lambda array, names: None, args=(array, names), seconds=0.01)
+    compare(sort, lambda array, names: None, args=(array, names), seconds=0.01, check=False)
     assert set(seen) == {(3.0, "b")}
     assert (array.tolist(), names) == ([3.0, 1.0], ["b", "a"])
 

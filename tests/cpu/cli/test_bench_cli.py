@@ -18,6 +18,7 @@ import time
 
 def sleepy(*, delay_ms, word="x"):
     time.sleep(delay_ms * 1e-3)
+    return "done"
 
 def once(x, y):
     return x * y
@@ -25,6 +26,13 @@ def once(x, y):
 def often(x, y):
     for _ in range(5):
         x * y
+    return x * y
+
+def zeros(x, y):
+    return x * 0
+
+def times(x, y):
+    return y * x
 
 def waits(x, *, ms):
     time.sleep(ms * 1e-3)
@@ -126,6 +134,34 @@ def test_a_slower_side_is_no_failure(cli, targets):
     assert (ran.code, ran.err) == (0, "")
     assert re.search(r"^a  -  .*targets\.py:often, no config$", ran.out, re.MULTILINE)
     assert " slower than b (" in ran.out
+
+
+def test_a_wrong_result_is_a_verdict_and_an_exit_code(cli, targets, tmp_path):
+    words = ("bench", targets("once"), targets("zeros"), "--shape", "64,64", "--device", "cpu")
+    ran = cli(*words)
+    assert (ran.code, ran.err) == (5, "")
+    assert re.search(r"^b  -  +-  +-  +-  +-  .*targets\.py:zeros, no config$", ran.out, re.MULTILINE)
+    assert "\nb gives a wrong result: 100.00% of the elements are off" in ran.out
+    assert ran.out.endswith("; compared with a in float64\n")
+    told = cli(*words, "--json")
+    result = json.loads(told.out)
+    assert (told.code, result["verdict"], list(result["wrong"])) == (5, "wrong", ["b"])
+    assert (result["percent"], result["interval"], result["a"]["median_ms"], result["guard"]) == (
+        None, [None, None], None, None,
+    )  # fmt: skip
+    assert cli(*words, "--reference", targets("zeros"), "--json").code == 5
+    right = json.loads(cli(*words[:2], targets("times"), *words[3:], "--reference", targets("often"), "--json").out)
+    assert (right["wrong"], right["verified"]) == ({}, "the reference in float64")
+
+
+def test_without_a_check_it_is_said_in_the_output(cli, targets):
+    words = ("bench", targets("once"), targets("zeros"), "--shape", "64,64", "--device", "cpu", "--no-check")
+    ran = cli(*words)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[-1] == "Note: results were not compared: no check was asked for"
+    assert json.loads(cli(*words, "--json").out)["verified"] == "nothing: no check was asked for"
+    refused = cli(*words, "--reference", targets("once"))
+    assert (refused.code, "results are not to be checked" in refused.err) == (2, True)
 
 
 def test_lines_fit_into_the_window(cli, targets):

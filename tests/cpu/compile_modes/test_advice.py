@@ -43,6 +43,13 @@ def test_the_decision_follows_from_shares_and_from_what_was_tried(given, tried, 
     assert said in str(result)
 
 
+def test_a_kernel_of_another_library_is_not_said_to_fuse():
+    ops = (OpShare("mylib::scan", 0.85, 1, kind_of("mylib::scan")), OpShare("mul", 0.15, 1, "fusable"))
+    advice = CallProfile(call_ms=1.0, ops=ops).advice()
+    assert (advice.way, "fuses" in str(advice)) == ("skip", False)
+    assert "mylib::scan takes 85%, and nothing is known of what would make it faster" in str(advice)
+
+
 def test_operators_that_take_next_to_nothing_are_not_named():
     ops = (OpShare("gelu", 0.6, 1, "fusable"), OpShare("addmm", 0.398, 2, "product"), OpShare("t", 0.002, 2, "fusable"))
     (reason,) = CallProfile(call_ms=1.0, ops=ops).advice().reasons
@@ -54,6 +61,7 @@ def test_operators_that_take_next_to_nothing_are_not_named():
     [
         ("product", ["addmm", "mm", "bmm", "convolution", "_scaled_mm", "_scaled_dot_product_flash_attention_for_cpu"]),
         ("scattered", ["sort", "topk", "scatter_add_", "index_select", "cumsum", "embedding", "_index_put_impl_"]),
+        ("unknown", ["mylib::fused_norm", "vllm::unified_attention", "mylib::mm"]),
         ("fusable", ["add", "mul", "relu", "native_layer_norm", "softmax", "copy_", "mean"]),
     ],
 )

@@ -400,9 +400,11 @@ def test_the_whole_profile_has_shares_a_device_and_advice(cli, tmp_path):
 
 def test_a_kernel_that_uses_matrix_units_is_a_product_whatever_its_name(tmp_path):
     own = {**RAW, "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": ("%", "85.0")}
-    for figures, way in ((own, "library"), (RAW, "torch.compile")):
+    for figures, way in ((own, "library"), (RAW, "skip")):
         (tmp_path / "given.csv").write_text(raw_page(("fused_experts", figures)))
         assert read_profile(tmp_path / "given.csv").advice.way == way
+    reason = read_profile(tmp_path / "given.csv").advice.reasons[0]
+    assert reason == "fused_experts takes 100%, and nothing is known of what would make it faster"
 
 
 def test_short_launches_ask_for_fewer_of_them(tmp_path):
@@ -422,7 +424,8 @@ def test_short_launches_ask_for_fewer_of_them(tmp_path):
     [
         ("nvjet_tst_128x256", "product"), ("sm90_xmma_gemm_bf16", "product"), ("_flash_fwd", "product"),
         ("mm", "product"), ("triton_tem_fused_addmm_0", "product"), ("bmm_kernel", "product"), ("_attn_fwd", "product"),
-        ("DeviceRadixSortKernel", "scattered"), ("triton_poi_fused_add", "fusable"), ("comm_summary", "fusable"),
+        ("DeviceRadixSortKernel", "scattered"), ("triton_poi_fused_add", "fusable"), ("comm_summary", "unknown"),
+        ("my_scan_free_solver", "scattered"), ("solver", "unknown"), ("void at::native::reduce_kernel<512>", "fusable"),
     ],
 )  # fmt: skip
 def test_kernels_are_sorted_by_their_names(name, kind):

@@ -31,7 +31,7 @@ from tests.simulated_device import (
     SimulatedTimer,
 )
 from triton_ops import ConfigSpace
-from triton_ops.benchmark.comparing import compare_contestants, duel_policy
+from triton_ops.benchmark.comparing import Manner, compare_contestants, duel_policy
 from triton_ops.benchmark.timing import contestants_of
 from triton_ops.search import make_searcher
 from triton_ops.space import Config
@@ -202,9 +202,8 @@ def compared(slower, seed):
     fast = device.kernel(0.1, "fast")
     slow = fast if slower == 1.0 else device.kernel(0.1 * slower, "slow")
     a, b = contestants_of({"slow": lambda: slow(), "fast": lambda: fast()}, (), None, "cpu")
-    return compare_contestants(
-        a, b, duel_policy(None, 10.0), seed=seed, choose=lambda *_, **__: SimulatedTimer(device), clock=device.clock
-    )
+    manner = Manner(seed=seed, check=False, choose=lambda *_, **__: SimulatedTimer(device), clock=device.clock)
+    return compare_contestants(a, b, duel_policy(None, 10.0), manner)
 
 
 def test_a_callable_is_not_distinguishable_from_itself_in_94_of_100_comparisons():

@@ -24,15 +24,18 @@ from triton_ops.exceptions import (  # noqa: E402
     TargetError,
     UnknownTunableError,
 )
+from triton_ops.kernel_ir import LaunchWork  # noqa: E402
+from triton_ops.kernel_ir.kernel_work import Product  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.lab.expectation import _fit_remarks, _remarks  # noqa: E402
-from triton_ops.lab.ranking import Expectation  # noqa: E402
+from triton_ops.lab.ranking import Expectation, roof_of  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tuner import Survey  # noqa: E402
 from triton_ops.values import (  # noqa: E402
     Compiled,
     Resources,
     Status,
+    Work,
 )
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
@@ -422,6 +425,19 @@ def test_products_of_two_dtypes_have_the_roof_of_both(cli, target):
     assert result["lower_bound_ms"] == pytest.approx(each / 1978.9e9 + each / 989.4e9)
     assert result["roofline"]["limit"] == "int8 and float16"
     assert result["expected_ms"] >= result["lower_bound_ms"]
+
+
+@pytest.mark.parametrize("order", [("int8", "float16"), ("float16", "int8")])
+def test_the_order_of_products_does_not_decide_the_ceiling_of_declared_operations(order):
+    products = tuple(
+        Product(batch=1, rows=16, columns=16, inner=16, element=name, loop=-1, executions=1.0, loads=(-1, -1))
+        for name in order
+    )
+    launch = LaunchWork(
+        grid=(1, 1, 1), looked_at=1, arguments=(), loops=(), accesses=(), products=products, plain=0.0, special=0.0
+    )
+    roof = roof_of(Work(flops=1e12, bytes=1.0), "float16", [launch], device_spec("NVIDIA H200"), None)
+    assert (roof.limit.name, roof.limit.peak) == ("float16", 989.4)
 
 
 def test_a_simulation_of_a_target_has_the_places_and_times_of_its_rank(cli, target, tmp_path):

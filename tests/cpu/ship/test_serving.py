@@ -55,7 +55,7 @@ def only(lock, *given, here=None, **options):
 def test_an_entry_that_nothing_beats_passes():
     result = only(lock_for(waiting(1)), wait, here=probe("cpu"))
     assert (result.outcome, result.failed) == ("ok", False)
-    assert len(result.result.trials) == 3  # the entry, the default, and one further neighbour
+    assert len(result.result.trials) == 4  # the entry, the default, one further neighbour, and the rest of the space
 
 
 def test_an_entry_that_a_neighbour_beats_fails():
@@ -182,6 +182,21 @@ def test_a_range_is_measured_at_held_out_sizes():
     assert {each.outcome for each in verdicts} == {"ok"}
     assert [each.regret for each in verdicts] == [0.0, 0.0, 0.0]
     assert all(each.entry == lock.entries[0] for each in verdicts)
+
+
+@operation(space={"tile": [1, 2, 4]}, arguments=lambda n=10: {"n": n})
+def turning(n, tile):
+    time.sleep(0.001 if tile == (1 if n < 100 else 4) else 0.02)
+    return n
+
+
+def test_a_config_that_is_no_neighbour_breaks_the_bound_of_a_range():
+    problem = Problem(turning.name, (("n", 10),))
+    entry = record_of(turning, problem, probe("cpu"), {"tile": 1})
+    lock = lock_for(entry, buckets={"n": "upto:100"})
+    *_, last = verify(lock, Targets([turning]), probe("cpu"), held_out=2, most_loss=0.1, **QUICK)
+    assert (last.at, last.outcome, last.failed) == ("n=100", "slower", True)
+    assert "(tile=4) is faster" in last.reason
 
 
 def test_what_a_range_may_lose_passes_at_held_out_sizes_and_not_at_the_entrys_own():
