@@ -95,6 +95,10 @@ class Compiler(Protocol):
         """The refusal of a config that is known to fail, or to be slow, before it is compiled; some microseconds."""
         return None
 
+    def grid_objection(self, config: Config) -> Compiled | None:  # noqa: ARG002 - nothing is known of any
+        """The refusal of a config that has more blocks than the device takes; code of the kernel's author may run."""
+        return None
+
     def recalled(self, config: Config) -> Compiled | None:  # noqa: ARG002 - nothing is remembered
         """The result of a config whose program this process has compiled before, for arguments of this kind."""
         return None

@@ -238,8 +238,6 @@ class TritonCompiler(Compiler):
                 return Compiled(config, Status.CONSTRAINT, message)
             if not is_power_of_two(number):
                 return Compiled(config, Status.CONSTRAINT, f"{name} is {number}; it must be a power of two")
-        if refusal := self._grid_refusal(config):
-            return Compiled(config, Status.GRID, refusal)
         parsed = self.kernel.parsed
         blocks = blocks_of(parsed, values) if parsed is not None else Blocks()
         stages = config.get("num_stages")
@@ -247,11 +245,15 @@ class TritonCompiler(Compiler):
         objections = (rule(facts) for rule in RULES)
         return next((Compiled(config, *objection) for objection in objections if objection is not None), None)
 
-    def _grid_refusal(self, config: Config) -> str:
-        """Words for why the device takes no grid of a config; a cluster's blocks lie along axis 0."""
+    def grid_objection(self, config: Config) -> Compiled | None:
+        """The refusal of a config with more blocks than the device takes; a cluster's blocks lie along axis 0.
+
+        It runs the kernel's own grid function, which may end the process.
+        """
         across, *others = self.kernel.extents(config.with_members(self.members), self.arguments) or (0,)
         clusters = config.get("num_ctas")
-        return self.target.grid_refusal((across * (clusters if isinstance(clusters, int) else 1), *others))
+        refusal = self.target.grid_refusal((across * (clusters if isinstance(clusters, int) else 1), *others))
+        return Compiled(config, Status.GRID, refusal) if refusal else None
 
     @cached_property
     def _program(self) -> Hashable | None:
@@ -265,7 +267,7 @@ class TritonCompiler(Compiler):
     def recalled(self, config: Config) -> Compiled | None:
         """The result, with the launch key of these arguments; the binary is on the disk unless somebody removed it."""
         compiled = None if self._program is None else _compiled.get((self._program, config))
-        if compiled is None or self._grid_refusal(config):
+        if compiled is None or self.grid_objection(config):
             return None
         launch = self.kernel.program_key(config.with_members(self.members), self.arguments, compiled.resources)
         return replace(compiled, compile_s=0.0, launch=launch)
@@ -286,6 +288,8 @@ class TritonCompiler(Compiler):
         if strange := self.unknown_names(config):
             reason = f"{', '.join(strange)} is no parameter of {self.name} and no launch option for {target.arch}"
             return Compiled(config, Status.CONSTRAINT, reason)
+        if objection := self.grid_objection(config):
+            return objection
         start = time.perf_counter()
         try:
             kernels = self.built(config, lambda shared, _: _check_shared(shared, target))

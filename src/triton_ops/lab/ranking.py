@@ -226,7 +226,8 @@ class Expecter:
 
     def guess(self, config: Config) -> Expectation:
         """The expectation of a config that is not compiled, unless a free rule of the compiler refuses it."""
-        objection = None if self._compiler is None else self._compiler.objection(config)
+        compiler = self._compiler
+        objection = None if compiler is None else compiler.objection(config) or compiler.grid_objection(config)
         return self.of(config, None if objection is None or objection.deferred else objection)
 
     def all(

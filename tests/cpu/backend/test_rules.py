@@ -251,14 +251,14 @@ def test_a_grid_over_the_devices_limit_is_refused_before_it_is_compiled(extents,
     """CUDA C++ Programming Guide: 2^31 - 1 blocks on the first axis, 65,535 on each other."""
     kernel = TritonKernel(filled, grid=lambda _: extents[:axes], outputs=("x",))
     compiler = TritonCompiler(kernel, Arguments((X, 1 << 20)), Target.named("sm_90"))
-    refused = compiler.objection(Config(BLOCK=64, num_ctas=ctas))
+    refused = compiler.grid_objection(Config(BLOCK=64, num_ctas=ctas))
     blocks = (extents[0] * ctas, *extents[1:axes])
     over = [axis for axis, most in enumerate((2**31 - 1, 65_535, 65_535)[:axes]) if blocks[axis] > most]
     assert (refused.status if over else refused) == (Status.GRID if over else None)
     assert not over or refused.reason.startswith(
         f"its grid has {blocks[over[0]]:,} blocks on axis {over[0]}; sm_90 takes"
     )
-    assert TritonCompiler(kernel, compiler.arguments, Target.named("gfx942")).objection(Config(BLOCK=64)) is None
+    assert TritonCompiler(kernel, compiler.arguments, Target.named("gfx942")).grid_objection(Config(BLOCK=64)) is None
 
 
 def test_a_program_that_is_known_from_a_smaller_grid_is_refused_for_a_larger_one():
@@ -267,7 +267,7 @@ def test_a_program_that_is_known_from_a_smaller_grid_is_refused_for_a_larger_one
     small.remember(compiled := Compiled(Config(BLOCK=512), Status.OK, resources=Resources()))
     assert small.recalled(compiled.config).status is Status.OK
     assert large.recalled(compiled.config) is None
-    assert large.objection(compiled.config).status is Status.GRID
+    assert large.grid_objection(compiled.config).status is Status.GRID
 
 
 def launches(x, n, *, BLOCK):
@@ -291,5 +291,5 @@ def test_a_form_is_refused_for_its_own_grid():
     few = TritonKernel(filled, grid=lambda _: (1,), outputs=("x",))
     forms = FormsKernel({"few": few, "many": replace(few, grid=lambda _: (1, 1, 1 << 16))}, default="few")
     compiler = TritonCompiler(forms, Arguments((X, 1 << 20)), Target.named("sm_90"))
-    statuses = {form: compiler.objection(Config(BLOCK=64, FORM=form)) for form in forms.forms}
+    statuses = {form: compiler.grid_objection(Config(BLOCK=64, FORM=form)) for form in forms.forms}
     assert {form: one and one.status for form, one in statuses.items()} == {"few": None, "many": Status.GRID}
