@@ -32,7 +32,7 @@ def test_a_product_is_not_distinguishable_from_itself():
 def test_twice_the_work_is_found_at_its_size():
     x, out = numbers(1024), numbers(1024)
     half = x.numel() // 2
-    result = compare(lambda x, out: out[:half].copy_(x[:half]), lambda x, out: out.copy_(x), args=(x, out))
+    result = compare(lambda x, out: out[:half].copy_(x[:half]), lambda x, out: out.copy_(x), args=(x, out), check=False)
     assert result.verdict == "faster"
     assert 80 < result.percent < 120
 
@@ -40,7 +40,7 @@ def test_twice_the_work_is_found_at_its_size():
 def test_two_percent_are_found_or_said_to_be_within_the_noise():
     x, out = numbers(1020), numbers(1020)
     part = x.numel() * 100 // 102
-    result = compare(lambda x, out: out[:part].copy_(x[:part]), lambda x, out: out.copy_(x), args=(x, out))
+    result = compare(lambda x, out: out[:part].copy_(x[:part]), lambda x, out: out.copy_(x), args=(x, out), check=False)
     assert result.verdict in ("faster", "not distinguishable")
     assert result.verdict == "faster" or result.needed > result.percent or result.interval[0] <= 0
     assert result.interval[0] - 1 <= 2 <= result.interval[1] + 1
@@ -58,7 +58,7 @@ def test_a_short_kernel_is_timed_in_a_graph():
 def test_an_output_argument_does_not_keep_a_kernel_out_of_a_graph():
     x, out = torch.rand(16 * 1024, device="cuda"), torch.empty(16 * 1024, device="cuda")
     result = compare(
-        lambda x, out: torch.add(x, 1, out=out), lambda x, out: torch.sub(x, 1, out=out), args=(x, out), rounds=12
+        lambda x, out: torch.add(x, 1, out=out), lambda x, out: torch.sub(x, -1, out=out), args=(x, out), rounds=12
     )
     assert result.mode == "graph-cold"
 
@@ -69,7 +69,7 @@ def test_what_waits_for_the_host_changes_the_clock_for_both():
     def waits(x):
         return x.add(float(x.sum()))
 
-    result = compare(lambda x: x + 1, waits, args=(x,))
+    result = compare(lambda x: x + 1, waits, args=(x,), check=False)
     assert result.mode == "event-cold"
     assert result.verdict == "faster"
 
@@ -77,7 +77,7 @@ def test_what_waits_for_the_host_changes_the_clock_for_both():
 def test_in_place_sides_start_from_the_same_numbers_and_the_callers_stay():
     x = numbers(16)
     before = x.clone()
-    result = compare(lambda x: x.mul_(2), lambda x: x.mul_(0.5), args=(x,), rounds=12)
+    result = compare(lambda x: x.mul_(2), lambda x: x.add_(x), args=(x,), rounds=12)
     assert result.mode == "event-flushed"
     assert torch.equal(x, before)
 
@@ -99,7 +99,7 @@ def test_work_on_another_stream_is_refused():
             own.add_(1)
 
     with pytest.raises(TargetError, match=r"b cannot be timed: .* captured launches are 0 nodes"):
-        compare(lambda x: x + 1, elsewhere, args=(x,))
+        compare(lambda x: x + 1, elsewhere, args=(x,), check=False)
     torch.cuda.synchronize()
 
 
