@@ -467,14 +467,13 @@ class _LastComparison:
         if challenger is None or not (standing.default_ms and self.final.settle):
             return outcome_of(standing, updated, self._itself)
         pair = [self.trials[config] for config in standing.rows_ms if config in (challenger, default)]
-        if sum(trial.median_ms for trial in pair) >= _LONG_ROUND_MS:
-            return outcome_of(standing, updated, None, Resolution(challenger, *standing.by_few_rounds(challenger)))
-        if not standing.doubtful(challenger):
-            return outcome_of(standing, updated, self._itself)
         round_s = _visits_ms([*pair, *pair[:1]], self.policy) / 1e3
-        if challenger not in self.resolutions and round_s * DuelPolicy.LEAST_ROUNDS > self._left_s:
-            self.resolutions[challenger] = Resolution(challenger, faster=False, over=standing.gain(challenger))
-        if challenger not in self.resolutions and not self._resolve(challenger, round_s):
+        is_long, is_known = sum(trial.median_ms for trial in pair) >= _LONG_ROUND_MS, challenger in self.resolutions
+        if not is_long and not standing.doubtful(challenger):
+            return outcome_of(standing, updated, self._itself)
+        if is_long or (not is_known and round_s * DuelPolicy.LEAST_ROUNDS > self._left_s):
+            return outcome_of(standing, updated, None, Resolution(challenger, *standing.by_few_rounds(challenger)))
+        if not is_known and not self._resolve(challenger, round_s):
             return self._outcome()  # one of the two failed, and stands no more
         return outcome_of(standing, updated, self._itself, self.resolutions[challenger])
 

@@ -162,6 +162,7 @@ _ENOUGH = 8  # rounds: eight differences of one sign have a chance of 1 in 128
 _PLAIN, _FEW = 0.05, 6  # a difference that every one of so many rounds shows, the fewest that bound a median at 95 %
 _FAR, _LEAST = 0.4, 4  # a difference that no noise makes, in each of so many rounds
 _SURE = 3.3  # standard errors of a mean of few rounds: equal configs pass in 1 of 1,000 looks
+_ENOUGH_LONG = 5  # rounds whose mean has a useful error
 _TWICE, _STEADY = math.log(2), 0.15  # two rounds say enough if each shows the first, and times scatter by the second
 _RARE = 0.01
 _PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among many ties favours a lucky one at the edge
@@ -334,12 +335,12 @@ def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: fl
 def few_tell(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
     """Check whether few rounds, each so long that no passing state lasts for several, show that a candidate is faster.
 
-    Six at least, or three that show it twice as fast, or fewer that are plain.
+    Five at least, or three that show it twice as fast, or fewer that are plain.
     """
     contrasts = Measurement.contrasts(default_ms, row_ms)
     if is_plain(row_ms, default_ms) or (len(contrasts) > 2 and min(contrasts) >= _TWICE):
         return True
-    if len(contrasts) < _FEW:
+    if len(contrasts) < _ENOUGH_LONG:
         return False
     gain = Interval.of_few(default_ms, row_ms, _SURE)
     return gain.centre > zone and gain.low > EXCLUDED * zone
