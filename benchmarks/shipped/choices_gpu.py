@@ -63,7 +63,7 @@ def measured(shape: Sequence[int], settings: argparse.Namespace) -> dict[str, An
             continue
         comparison = compare(
             winner, _call(matmul, trial.config), args=args, names=("chosen", other), seconds=settings.seconds,
-            device=settings.on,
+            device=settings.on, check=False,  # the tune has judged both
         )  # fmt: skip
         others[other] = {
             "slower_percent": -comparison.percent, "interval": [-comparison.interval[1], -comparison.interval[0]],

@@ -118,7 +118,9 @@ def raced(case: Case, values: Mapping[str, Any], name: str, other: str, seconds:
     try:
         check_result(case.operation, case.configs[name], values)
         theirs = (case.operation, case.configs[other]) if other in case.configs else _rival(case, values, other)
-        comparison = compare(ours, theirs, kwargs=dict(values), names=("form", other), seconds=seconds)
+        comparison = compare(  # plain PyTorch rounds more often than the rule allows
+            ours, theirs, kwargs=dict(values), names=("form", other), seconds=seconds, check=False
+        )
     except (TritonKernelError, CandidateError, RuntimeError) as error:
         return {"verdict": f"{type(error).__name__}: {error}"[:400]}
     times = {"ms": comparison.a_ms, "other_ms": comparison.b_ms, "speedup": comparison.b_ms / comparison.a_ms}
