@@ -401,7 +401,7 @@ class RightResults:
 def _fit(results: Sequence[Any]) -> bool:
     counts: Counter[str] = Counter()
     for each in results:
-        counts[str(device_of(each))] += each.nbytes if Arguments.is_array(each) else each.numel() * each.element_size()
+        counts[str(device_of(each))] += each.numel() * each.element_size() if Arguments.is_tensor(each) else each.nbytes
     told = all(re.fullmatch(_DEVICES, device) for device in counts)
     return told and all(count <= _MEMORY_SHARE * TorchDevice(name).free_bytes for name, count in counts.items())
 

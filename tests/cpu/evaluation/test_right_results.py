@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+import numpy
 import torch
 
 from triton_ops.device import TorchDevice
@@ -93,3 +94,11 @@ def test_what_is_right_in_tf32_is_judged_again_for_configs_without_it(judged):
     assert expected.difference([rough], tf32=True) is None
     assert len(judged) == 1
     assert isinstance(expected.difference([rough], tf32=False), Difference)
+
+
+def test_scalars_and_arrays_of_numpy_are_kept_as_tensors_are():
+    right = RightResults()
+    results = [numpy.float64(0.5), numpy.arange(3.0), torch.ones(2)]
+    right.keep(results)
+    assert right.hold([numpy.float64(0.5), numpy.arange(3.0), torch.ones(2)])
+    assert not right.hold([numpy.float64(0.25), numpy.arange(3.0), torch.ones(2)])
