@@ -40,7 +40,7 @@ from triton_ops.records import (
     Lockfile,
     LockPlan,
     NotedCall,
-    Run,
+    Record,
     Runs,
     cache_folder,
     lock_of,
@@ -143,6 +143,7 @@ def verify(
     entries = [(entry, answer, checked(answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
     results = dict(compiled((program for *_, (_, _, own) in entries for program in own)))
     measuring = Measuring(targets=targets, device=device, options=TuneOptions(**options), listener=listener)
+    records = [] if folder is None else matching(None, folder)
     for entry, answer, (outcome, reason, own) in entries:
         refusals = [(one.target.arch, results[one]) for one in own if not results[one].launchable]
         if isinstance(answer, TritonKernelError) or outcome != "ok":
@@ -153,7 +154,7 @@ def verify(
         elif (elsewhere := _why_not_measured(answer, here)) is not None:
             yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
         else:
-            leaders = _leaders(answer, lock, folder)
+            leaders = _leaders(answer, lock, folder, records)
             yield measuring.verdict(answer, most_neighbours, leaders)
             for place in _held_out(answer, held_out):
                 there = Verdict(entry=entry, outcome="not measured", reason=_NOTED) if place.specs is None else (
@@ -250,6 +251,7 @@ class Measuring:
         if call is not None:
             result: TuningResult = call.tuned(options, space, **how)
             return result
+        assert case.specs is not None  # else there is a call
         cold = case.entry.measured is None or case.entry.measured.cache_state == "cold"
         arguments: dict[str, Any] = case.by_shape or {"kwargs": TensorSpec.with_tensors(case.specs, device)}
         problem = TuneProblem(target=case.target, space=space, cold=cold, **arguments)
@@ -295,18 +297,17 @@ def judged(entry: LockEntry, result: TuningResult, most_loss: float = 0.0) -> Ve
     return Verdict(entry=entry, outcome=outcome, reason=reason, result=result, regret=slower)
 
 
-def _leaders(case: BoundEntry, lock: Lockfile, folder: Path | None) -> list[Config]:
+def _leaders(case: BoundEntry, lock: Lockfile, folder: Path | None, records: Iterable[Record]) -> list[Config]:
     """The configs that are known to be fast in an entry's ranges: winners, ties, finalists and the fastest trials."""
     own = case.entry
     others = [each for each in lock.entries if (each.kernel, each.device) == (own.kernel, own.device)]
     others = [each for each in others if own.why_not(replace(case, entry=each).key_on()) is None]
     tunes = [(each.config, each.origin.tune) for each in others]
-    if folder is not None:
-        records = [each for each in matching(own.kernel, folder) if case.device.why_not(each.key.device) is None]
-        tunes += [(each.winner, (each.id, each.run)) for each in records if own.why_not(each.key) is None]
+    near = [each for each in records if each.key.kernel == own.kernel and own.why_not(each.key) is None]
+    tunes += [(each.winner, (each.id, each.run)) for each in near if case.device.why_not(each.key.device) is None]
     configs = [config for config, _ in tunes]
-    for tune in dict.fromkeys(tune for _, tune in tunes):
-        if (run := _run(tune, folder)) is not None:
+    for record, run_id in dict.fromkeys(tune for _, tune in tunes):
+        if (run := Runs(folder, record).run(run_id)) is not None:
             fastest = sorted((each for each in run.trials.values() if each.ok), key=lambda each: each.rank)
             configs += [*run.finalists, *(each.config for each in fastest[:_LEADERS])]
     return [config for config in dict.fromkeys(configs) if config != own.config]
@@ -319,8 +320,9 @@ def _why_not_known(result: TuningResult, leaders: Sequence[Config], needs_leader
         return "nothing was compared with its config"
     if missing := [config for config in leaders if config not in tried]:
         return f"not compared: {len(missing)} that may be fast, such as ({missing[0]}); it ended by {result.stopped}"
-    if needs_leaders and not leaders and not result.ordered_by:
-        return f"{len(tried)} configs were compared, and neither a record nor a model says which others may be faster"
+    if needs_leaders and (result.stopped == "seconds" or not (leaders or result.ordered_by)):
+        why = "neither a record nor a model says which others may be faster"
+        return f"it ended by {result.stopped} after {len(tried)} configs, and {why}"
     return ""
 
 
@@ -421,14 +423,14 @@ def repair(
 ) -> Iterator[Verdict]:  # fmt: skip
     """Confirm or repair the entries, those first whose config may have lost most; what they become is in the verdicts.
 
-    An entry races against the default, the configs that tied with it and other finalists of its tune, as far as its run
-    log is in the cache folder, then the nearest neighbours, so many in all, and the model's first picks. No race begins
-    after so many seconds. With `idle`, entries that were measured under these versions are left out, and nothing is
-    compiled between two verdicts. The options are those of `verify`, whose checks come first, but for the compilation.
+    An entry races against the default, what lockfile, records and run logs know to be fast in its ranges, then the
+    nearest neighbours, so many in all, and the model's first picks. No race begins after so many seconds. With `idle`,
+    entries that were measured under these versions are left out, and nothing is compiled between two verdicts. The
+    options are those of `verify`, whose checks come first, but for the compilation.
     """
     end_s, here = math.inf if seconds is None else time.monotonic() + seconds, probe(device)
     measuring = Measuring(targets=targets, device=device, options=TuneOptions(**options), listener=listener)
-    cases: list[_Case] = []
+    cases, records = list[_Case](), matching(None, folder)
     for entry, answer in bound(lock, targets, kernel):
         outcome, reason, programs = checked(answer, lock, here)
         if isinstance(answer, TritonKernelError) or outcome != "ok":
@@ -436,9 +438,9 @@ def repair(
         elif (elsewhere := _why_not_measured(answer, here)) is not None:
             yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
         else:
-            finalists, resources = _past(entry, folder)
+            resources = _resources_then(entry, folder)
             near = islice(neighbours(answer.space, entry.config), most_neighbours)
-            candidates = tuple(dict.fromkeys([*finalists, *near]))[:most_neighbours]
+            candidates = tuple(dict.fromkeys([*_leaders(answer, lock, folder, records), *near]))[:most_neighbours]
             cases.append(_Case(measuring, answer, answer.key_on(here), programs[:1], candidates, resources))
     cases = sorted((case for case in cases if case.doubt[0] or not idle), key=lambda case: case.doubt, reverse=True)
     for case, following in zip_longest(cases, cases[1:]):
@@ -451,17 +453,11 @@ def repair(
         yield verdict
 
 
-def _run(tune: tuple[str, str], folder: Path | None) -> Run | None:
-    record, run = tune
-    return Runs(folder, record).run(run) if run else None
-
-
-def _past(entry: LockEntry, folder: Path) -> tuple[list[Config], Resources | None]:
-    """The ties and the other finalists of an entry's tune, and what its config was compiled to then."""
-    if (run := _run(entry.origin.tune, folder)) is None:
-        return [], None
-    own = run.trials.get(entry.config)
-    return [each for each in run.finalists if each != entry.config], None if own is None else own.resources
+def _resources_then(entry: LockEntry, folder: Path) -> Resources | None:
+    """What an entry's config was compiled to in its tune, as far as the run log is in the folder."""
+    run = Runs(folder, entry.origin.record).run(entry.origin.run)
+    own = None if run is None else run.trials.get(entry.config)
+    return None if own is None else own.resources
 
 
 @dataclass(frozen=True)
@@ -470,7 +466,7 @@ class _Case:
     bound: BoundEntry
     key: Key  # as of a launch here
     programs: Sequence[EntryProgram]  # one that the entry selects; empty if nothing is compiled ahead
-    known: tuple[Config, ...]  # finalists of its tune and neighbours, without its own config
+    known: tuple[Config, ...]  # what is known to be fast and neighbours, without its own config
     resources: Resources | None  # of the entry's config then
 
     @property

@@ -251,8 +251,8 @@ def test_the_finalists_and_the_fastest_trials_of_run_logs_are_leaders(tmp_path):
     records = matching(stepped.name, tmp_path)
     lock = lock_for(*(each for each in records if each.key.problem["n"] == 4), buckets={"n": "upto:100"})
     ((_, case),) = bound(lock, Targets([stepped]))
-    assert {each["tile"] for each in _leaders(case, lock, tmp_path)} >= {2, 3}
-    assert _leaders(case, lock, None) == []
+    assert {each["tile"] for each in _leaders(case, lock, tmp_path, records)} >= {2, 3}
+    assert _leaders(case, lock, None, []) == []
 
 
 def same_work(n, tile):
