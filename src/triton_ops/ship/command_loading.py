@@ -92,13 +92,13 @@ def verify_command(
     options: TuneOptions,
     as_json: Typed.Json = False,
 ) -> Facts:
-    """Check every entry of LOCKFILE, and measure it against the default and its neighbours; exit 5 if one fails."""
+    """Check every entry of LOCKFILE, and measure it against what may be faster; exit 5 if one fails."""
     of_repairs = seconds is not None or records
     if (repairs and (static or held_out)) or (of_repairs and not repairs) or (markdown and as_json):
         why = "--repair excludes --static and --held-out, --seconds and --records are for --repair, and --markdown "
         raise SettingsError(f"{why}excludes --json", hint="leave one of them out")
     for name, value, hint in (
-        ("--neighbours", most_neighbours, "0 measures the default only"),
+        ("--neighbours", most_neighbours, "0 measures none"),
         ("--held-out", held_out, "leave it out for none"), ("--bound", bound, "leave it out for none"),
         ("--seconds", seconds or 0.0, "leave it out for no limit"),
     ):  # fmt: skip
@@ -107,17 +107,18 @@ def verify_command(
     lock = Lockfile() if records else Lockfile.read(lockfile)
     with only_data_on_stdout():
         targets = Targets(load_kernels(kernels or ()).values())
+        folder = folder_of(options.cache_dir)
         check: Any = partial(
-            verify, lock, targets, None if static else probe(device), held_out=held_out, most_loss=bound / 100
-        )
+            verify, lock, targets, None if static else probe(device), held_out=held_out, most_loss=bound / 100,
+            folder=folder,
+        )  # fmt: skip
         if repairs:
-            folder = folder_of(options.cache_dir)
             check = partial(repaired, None if records else lockfile, folder, targets, seconds=seconds)
         verdicts, is_interrupted = _up_to_interrupt(check(
             device=device, kernel=kernel, most_neighbours=most_neighbours, seed=options.seed, listener=ProgressBar()
         ))  # fmt: skip
     if kernel is not None and not verdicts:
-        where = folder_of(options.cache_dir) if records else lockfile
+        where = folder if records else lockfile
         raise SettingsError(f"{where} has no entry of {kernel}", hint="`triton-ops lock --check` lists what differs")
     facts = _verdict_facts(verdicts)
     facts.code = ExitCode.INTERRUPTED if is_interrupted else _code_of(verdicts, static=static)
@@ -145,8 +146,10 @@ def _code_of(verdicts: Sequence[Verdict], *, static: bool) -> ExitCode:
         return ExitCode.CHECK_FAILED
     if any(verdict.outcome == "not loaded" for verdict in verdicts):
         return ExitCode.NOT_LOADED
-    unmeasured = not static and verdicts and all(verdict.outcome == "not measured" for verdict in verdicts)
-    return ExitCode.NO_DEVICE if unmeasured else ExitCode.DONE
+    if not static and verdicts and all(verdict.outcome == "not measured" for verdict in verdicts):
+        return ExitCode.NO_DEVICE
+    is_open = any(one.outcome == "not known" or (one.at and one.outcome == "not measured") for one in verdicts)
+    return ExitCode.NOT_KNOWN if is_open else ExitCode.DONE
 
 
 def _verdict_facts(verdicts: list[Verdict]) -> Facts:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, islice, zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -35,7 +35,18 @@ from triton_ops.exceptions import (
     TuningFailedError,
     UnsupportedDtypeError,
 )
-from triton_ops.records import LockEntry, Lockfile, LockPlan, NotedCall, Runs, cache_folder, lock_of, matching, store_in
+from triton_ops.records import (
+    LockEntry,
+    Lockfile,
+    LockPlan,
+    NotedCall,
+    Record,
+    Runs,
+    cache_folder,
+    lock_of,
+    matching,
+    store_in,
+)
 from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.ship.preparing import EntryProgram, checked, compiled
 from triton_ops.ship.targets import BoundEntry, Targets, bound
@@ -76,8 +87,8 @@ def unknown_values(case: BoundEntry) -> list[str]:
     return [name for name, spec in tensors.items() if not spec.dtype.startswith(_FRACTIONS)]
 
 
-Choose: TypeAlias = Callable[[ConfigSpace | None], ConfigSpace]
-Outcome = Literal["ok", "repaired", "unreachable", "invalid", "slower", "not loaded", "not measured"]
+Choose: TypeAlias = Callable[[ConfigSpace | None], tuple[ConfigSpace, Sequence[Config]]]
+Outcome = Literal["ok", "repaired", "unreachable", "invalid", "slower", "not known", "not loaded", "not measured"]
 _NOTED = "a decorated kernel is measured at the call that was noted, whose grid is known"
 
 
@@ -86,9 +97,10 @@ class Verdict:
     """The outcome of one entry's checks.
 
     It is `ok`; `repaired`: another config stands in its place; `unreachable`: no launch can find it; `invalid`: its
-    config is refused, does not compile, fails or computes the wrong thing; `slower`: than the default or a neighbour,
-    beyond noise; `not loaded`: only the file names its kernel, so that nothing was checked; `not measured`: all that
-    can be checked without its device is right.
+    config is refused, does not compile, fails or computes the wrong thing; `slower`: than another config, beyond noise;
+    `not known`: nothing that was compared is faster, and a config that may be was not compared; `not loaded`: only the
+    file names its kernel, so that nothing was checked; `not measured`: all that can be checked without its device is
+    right.
     """
 
     entry: LockEntry
@@ -115,20 +127,23 @@ def verify(
     most_neighbours: int = 8,
     held_out: int = 0,
     most_loss: float = 0.0,
+    folder: Path | None = None,
     listener: Listener | None = None,
     **options: Any,
 ) -> Iterator[Verdict]:
     """Check each entry in turn: found, reachable, in its space, taken by its kernel, compiled, right, and fast.
 
-    A measurement is a tune among the entry's config, the default one and the neighbours in the space, those next to the
-    config first, with all that a tune checks; an entry passes if nothing among them is faster beyond noise. Nothing is
-    remembered. Entries are measured `here`, which torch calls `device`; without it none are. An entry is measured at so
+    A measurement is a tune among the entry's config, the default one, what lockfile, records and run logs of `folder`
+    know to be fast in the entry's ranges, the nearest neighbours and the model's first picks, with all that a tune
+    checks; an entry passes if nothing among them is faster beyond noise. Nothing is remembered. Entries are measured
+    `here`, which torch calls `device`; without it none are. An entry is measured at so
     many `held_out` values in each of its ranges as well, where it passes if it is slower by no more than `most_loss`,
     relative. Further options are those of `tune`, such as `effort` and `seed`.
     """
     entries = [(entry, answer, checked(answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
     results = dict(compiled((program for *_, (_, _, own) in entries for program in own)))
     measuring = Measuring(targets=targets, device=device, options=TuneOptions(**options), listener=listener)
+    records = [] if folder is None else matching(None, folder)
     for entry, answer, (outcome, reason, own) in entries:
         refusals = [(one.target.arch, results[one]) for one in own if not results[one].launchable]
         if isinstance(answer, TritonKernelError) or outcome != "ok":
@@ -139,10 +154,11 @@ def verify(
         elif (elsewhere := _why_not_measured(answer, here)) is not None:
             yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
         else:
-            yield measuring.verdict(answer, most_neighbours)
+            leaders = _leaders(answer, lock, folder, records)
+            yield measuring.verdict(answer, most_neighbours, leaders)
             for place in _held_out(answer, held_out):
                 there = Verdict(entry=entry, outcome="not measured", reason=_NOTED) if place.specs is None else (
-                    measuring.verdict(place, most_neighbours, most_loss)
+                    measuring.verdict(place, most_neighbours, leaders, most_loss, is_held_out=True)
                 )  # fmt: skip
                 yield replace(there, entry=entry, at=place.extents_text(answer))
 
@@ -177,35 +193,47 @@ class Measuring:
     options: TuneOptions
     listener: Listener | None
 
-    def verdict(self, case: BoundEntry, most_neighbours: int, most_loss: float = 0.0) -> Verdict:
-        """The verdict of a tune among the entry's config, the default one, the nearest neighbours and others."""
+    def verdict(
+        self, case: BoundEntry, most_neighbours: int, leaders: Sequence[Config], most_loss: float = 0.0, *,
+        is_held_out: bool = False,
+    ) -> Verdict:  # fmt: skip
+        """The verdict of a tune among the entry's config, the default, leaders, neighbours and the model's picks."""
+        fast: list[Config] = []
 
-        def beside(space: ConfigSpace | None) -> ConfigSpace:
-            near = chain(neighbours(space, case.entry.config), () if space is None else space)
-            others = dict.fromkeys(
-                config for config in islice(near, 2 * most_neighbours) if config != case.entry.config
-            )
-            return rivals(case.entry, space, islice(others, most_neighbours))
+        def beside(space: ConfigSpace | None) -> tuple[ConfigSpace, Sequence[Config]]:
+            fast.extend(config for config in leaders if space is None or space.why_not(config) is None)
+            if space is None:
+                return rivals(case.entry, None, fast), ()
+            near = islice(neighbours(space, case.entry.config), most_neighbours)
+            return space, list(dict.fromkeys([case.entry.config, *fast, *near]))
 
         # Every config is a finalist: a screening alone says little of how much slower a config is. It lasts
         # milliseconds, and a finalist's time, with which it would be compared, was taken seconds later.
-        effort = replace(Effort.named("quick"), search="exhaustive", finalists=2 + most_neighbours)
+        most, quick = 2 + len(leaders) + most_neighbours + _LEADERS, Effort.named("quick")
+        budget = replace(quick.budget, trials=most)
+        effort = replace(quick, search="ranked", budget=budget, finalists=most, previews=0)
         result = self.result(case, beside, effort)
-        return result if isinstance(result, Verdict) else judged(case.entry, result, most_loss)
+        if isinstance(result, Verdict):
+            return result
+        verdict = judged(case.entry, result, most_loss)
+        is_unproven = is_held_out or case.entry.measured is None  # no tune has found it for this problem
+        has_space = case.space is not None or isinstance(case.entry.call, NotedCall)
+        is_whole = has_space and result.stopped == "complete"
+        why = "" if verdict.outcome != "ok" else _why_not_known(result, fast, is_unproven and not is_whole)
+        return replace(verdict, outcome="not known", reason=why) if why else verdict
 
-    def result(
-        self, case: BoundEntry, choose: Choose, effort: Effort, first: Sequence[Config] = ()
-    ) -> TuningResult | Verdict:
+    def result(self, case: BoundEntry, choose: Choose, effort: Effort) -> TuningResult | Verdict:
         """The result of a tune, or the verdict of an entry for which there is none.
 
-        It tries the configs that `choose` makes of the entry's space, which is None for a kernel without one, those of
-        `first` first, of which the first one is in use. `effort` is that of a tune for which the options name none.
+        `choose` makes of the entry's space, which is None for a kernel without one, the space of the tune, and the
+        configs that are tried first, of which the first one is in use. `effort` is that of a tune for which the options
+        name none.
         """
         effort = Effort.named(self.options.effort or effort)
         options = replace(self.options, effort=effort, search=self.options.search or effort.search, transfer=False)
         try:
             with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
-                result = self._result(case, choose, replace(options, cache_dir=folder), first)
+                result = self._result(case, choose, replace(options, cache_dir=folder))
             return result.uninterrupted()  # Ctrl-C ends it with KeyboardInterrupt, even if configs have run by then
         except (TuningFailedError, SpaceError, KernelTypeError, TargetError, UnsupportedDtypeError) as error:
             if isinstance(error, TuningFailedError) and (made_up := unknown_values(case)):
@@ -215,16 +243,18 @@ class Measuring:
         except ShapeMismatchError as error:  # such as more memory than there is, at the upper end of a range
             return Verdict(entry=case.entry, outcome="not measured", reason=str(error))
 
-    def _result(self, case: BoundEntry, choose: Choose, options: TuneOptions, first: Sequence[Config]) -> TuningResult:
+    def _result(self, case: BoundEntry, choose: Choose, options: TuneOptions) -> TuningResult:
         device = self.device or ("cpu" if case.device.kind == "cpu" else "cuda")
+        call = self._call(case, device) if case.specs is None else None
+        space, first = choose(case.space if call is None else call.space)
         how: dict[str, Any] = {"listener": self.listener, "first": first}
-        if case.specs is None:
-            call = self._call(case, device)
-            result: TuningResult = call.tuned(options, choose(call.space), **how)
+        if call is not None:
+            result: TuningResult = call.tuned(options, space, **how)
             return result
+        assert case.specs is not None  # else there is a call
         cold = case.entry.measured is None or case.entry.measured.cache_state == "cold"
         arguments: dict[str, Any] = case.by_shape or {"kwargs": TensorSpec.with_tensors(case.specs, device)}
-        problem = TuneProblem(target=case.target, space=choose(case.space), cold=cold, **arguments)
+        problem = TuneProblem(target=case.target, space=space, cold=cold, **arguments)
         return RequestedTune(request=problem.measurable(device, options.seed), options=options, **how).result()
 
     def _call(self, case: BoundEntry, device: str) -> Any:
@@ -267,7 +297,36 @@ def judged(entry: LockEntry, result: TuningResult, most_loss: float = 0.0) -> Ve
     return Verdict(entry=entry, outcome=outcome, reason=reason, result=result, regret=slower)
 
 
-_LEADERS = 3  # configs that the model ranks first, beside those that are known
+def _leaders(case: BoundEntry, lock: Lockfile, folder: Path | None, records: Iterable[Record]) -> list[Config]:
+    """The configs that are known to be fast in an entry's ranges: winners, ties, finalists and the fastest trials."""
+    own = case.entry
+    others = [each for each in lock.entries if (each.kernel, each.device) == (own.kernel, own.device)]
+    others = [each for each in others if own.why_not(replace(case, entry=each).key_on()) is None]
+    tunes = [(each.config, each.origin.tune) for each in others]
+    near = [each for each in records if each.key.kernel == own.kernel and own.why_not(each.key) is None]
+    tunes += [(each.winner, (each.id, each.run)) for each in near if case.device.why_not(each.key.device) is None]
+    configs = [config for config, _ in tunes]
+    for record, run_id in dict.fromkeys(tune for _, tune in tunes):
+        if (run := Runs(folder, record).run(run_id)) is not None:
+            fastest = sorted((each for each in run.trials.values() if each.ok), key=lambda each: each.rank)
+            configs += [*run.finalists, *(each.config for each in fastest[:_LEADERS])]
+    return [config for config in dict.fromkeys(configs) if config != own.config]
+
+
+def _why_not_known(result: TuningResult, leaders: Sequence[Config], needs_leaders: bool) -> str:
+    """The reason why a faster config may have been left out; empty if it is known that none was."""
+    tried = {each.config for each in result.trials}
+    if len(tried) < 2:
+        return "nothing was compared with its config"
+    if missing := [config for config in leaders if config not in tried]:
+        return f"not compared: {len(missing)} that may be fast, such as ({missing[0]}); it ended by {result.stopped}"
+    if needs_leaders and (result.stopped == "seconds" or not (leaders or result.ordered_by)):
+        why = "neither a record nor a model says which others may be faster"
+        return f"it ended by {result.stopped} after {len(tried)} configs, and {why}"
+    return ""
+
+
+_LEADERS = 3  # configs that the model ranks first, or the trials of a run, beside those that are known
 _RACE_S = 20.0  # of one race, with what is compiled for it
 _DUEL_S = 1.0  # of the rounds of two configs
 _CHANGED = "it was changed in the file while it raced, and stays as it is there"
@@ -364,14 +423,14 @@ def repair(
 ) -> Iterator[Verdict]:  # fmt: skip
     """Confirm or repair the entries, those first whose config may have lost most; what they become is in the verdicts.
 
-    An entry races against the default, the configs that tied with it and other finalists of its tune, as far as its run
-    log is in the cache folder, then the nearest neighbours, so many in all, and the model's first picks. No race begins
-    after so many seconds. With `idle`, entries that were measured under these versions are left out, and nothing is
-    compiled between two verdicts. The options are those of `verify`, whose checks come first, but for the compilation.
+    An entry races against the default, what lockfile, records and run logs know to be fast in its ranges, then the
+    nearest neighbours, so many in all, and the model's first picks. No race begins after so many seconds. With `idle`,
+    entries that were measured under these versions are left out, and nothing is compiled between two verdicts. The
+    options are those of `verify`, whose checks come first, but for the compilation.
     """
     end_s, here = math.inf if seconds is None else time.monotonic() + seconds, probe(device)
     measuring = Measuring(targets=targets, device=device, options=TuneOptions(**options), listener=listener)
-    cases: list[_Case] = []
+    cases, records = list[_Case](), matching(None, folder)
     for entry, answer in bound(lock, targets, kernel):
         outcome, reason, programs = checked(answer, lock, here)
         if isinstance(answer, TritonKernelError) or outcome != "ok":
@@ -379,9 +438,9 @@ def repair(
         elif (elsewhere := _why_not_measured(answer, here)) is not None:
             yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
         else:
-            finalists, resources = _past(entry, folder)
+            resources = _resources_then(entry, folder)
             near = islice(neighbours(answer.space, entry.config), most_neighbours)
-            candidates = tuple(dict.fromkeys([*finalists, *near]))[:most_neighbours]
+            candidates = tuple(dict.fromkeys([*_leaders(answer, lock, folder, records), *near]))[:most_neighbours]
             cases.append(_Case(measuring, answer, answer.key_on(here), programs[:1], candidates, resources))
     cases = sorted((case for case in cases if case.doubt[0] or not idle), key=lambda case: case.doubt, reverse=True)
     for case, following in zip_longest(cases, cases[1:]):
@@ -394,13 +453,11 @@ def repair(
         yield verdict
 
 
-def _past(entry: LockEntry, folder: Path) -> tuple[list[Config], Resources | None]:
-    """The ties and the other finalists of an entry's tune, and what its config was compiled to then."""
-    run = Runs(folder, entry.origin.record).run(entry.origin.run) if entry.origin.run else None
-    if run is None:
-        return [], None
-    own = run.trials.get(entry.config)
-    return [each for each in run.finalists if each != entry.config], None if own is None else own.resources
+def _resources_then(entry: LockEntry, folder: Path) -> Resources | None:
+    """What an entry's config was compiled to in its tune, as far as the run log is in the folder."""
+    run = Runs(folder, entry.origin.record).run(entry.origin.run)
+    own = None if run is None else run.trials.get(entry.config)
+    return None if own is None else own.resources
 
 
 @dataclass(frozen=True)
@@ -409,7 +466,7 @@ class _Case:
     bound: BoundEntry
     key: Key  # as of a launch here
     programs: Sequence[EntryProgram]  # one that the entry selects; empty if nothing is compiled ahead
-    known: tuple[Config, ...]  # finalists of its tune and neighbours, without its own config
+    known: tuple[Config, ...]  # what is known to be fast and neighbours, without its own config
     resources: Resources | None  # of the entry's config then
 
     @property
@@ -439,8 +496,8 @@ class _Case:
         """The verdict of a race, and of a second one between the entry's config and what may be faster."""
         entry = self.bound.entry
         race = self.measuring.result(
-            self.bound, lambda space: rivals(entry, None, self.known) if space is None else space,
-            _effort(len(self.first) + _LEADERS), self.first,
+            self.bound, lambda space: (rivals(entry, None, self.known) if space is None else space, self.first),
+            _effort(len(self.first) + _LEADERS),
         )  # fmt: skip
         if isinstance(race, Verdict):
             return race
@@ -453,7 +510,7 @@ class _Case:
         rival, last = best if verdict.outcome == "slower" else fastest, race
         if rival is not None and (verdict.outcome == "slower" or high > _UNTOLD):
             pair = ConfigSpace.from_configs([entry.config, rival], default=entry.config)
-            duel = self.measuring.result(self.bound, lambda _: pair, _effort(2, _DUEL_S), [entry.config, rival])
+            duel = self.measuring.result(self.bound, lambda _: (pair, [entry.config, rival]), _effort(2, _DUEL_S))
             if isinstance(duel, Verdict):
                 return duel
             last, gain = duel, duel.gain_interval

@@ -33,6 +33,7 @@ class ExitCode(IntEnum):
     CHECK_FAILED = 5  # a lockfile that would change, an entry that fails, a wrong result
     NOT_LOADED = 6  # a kernel that a file names
     NOTHING_READ = 7  # no kernel is in what was to be checked
+    NOT_KNOWN = 8  # nothing was found, and too little was compared to tell
     INTERNAL_ERROR = 70  # an error of this program; `-v` shows the trace
     INTERRUPTED = 130  # the best so far was printed, and the same command goes on
 

@@ -15,10 +15,11 @@ from triton_ops.cli.app import main
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, NotLoadedError, TargetError
 from triton_ops.kernels import load
-from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, Record, Timing, lock_of
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, matching, store_in
 from triton_ops.ship import prepare
-from triton_ops.ship.targets import Targets, specialised, stand_ins
-from triton_ops.ship.verification import judged, verify
+from triton_ops.ship.command_loading import _code_of
+from triton_ops.ship.targets import Targets, as_target, bound, specialised, stand_ins
+from triton_ops.ship.verification import Verdict, _leaders, judged, verify
 from triton_ops.space import Config
 from triton_ops.values import Key, Problem, Range
 
@@ -197,6 +198,80 @@ def test_a_config_that_is_no_neighbour_breaks_the_bound_of_a_range():
     *_, last = verify(lock, Targets([turning]), probe("cpu"), held_out=2, most_loss=0.1, **QUICK)
     assert (last.at, last.outcome, last.failed) == ("n=100", "slower", True)
     assert "(tile=4) is faster" in last.reason
+
+
+@operation(space={"tile": list(range(1, 65))}, arguments=lambda n=10: {"n": n})
+def of_many(n, tile):
+    time.sleep(0.001 if tile == (1 if n < 100 else 50) else 0.01)
+    return n
+
+
+def of_many_at(n, tile):
+    return record_of(of_many, Problem(of_many.name, (("n", n),)), probe("cpu"), {"tile": tile}, {"tile": 1})
+
+
+FEW = {"held_out": 2, "most_neighbours": 2, "most_loss": 0.1}
+
+
+def test_a_part_of_a_space_of_which_nothing_is_known_tells_nothing_of_held_out_sizes():
+    lock = lock_for(of_many_at(10, 1), buckets={"n": "upto:90"})
+    verdicts = list(verify(lock, Targets([of_many]), probe("cpu"), **FEW))
+    assert [(each.at, each.outcome) for each in verdicts] == [("", "ok"), ("n=1", "not known"), ("n=90", "not known")]
+    assert "neither a record nor a model says which others may be faster" in verdicts[-1].reason
+    assert _code_of(verdicts, static=False) == 8
+
+
+def test_what_won_elsewhere_in_a_range_is_measured_at_held_out_sizes(tmp_path):
+    lock = lock_for(of_many_at(10, 1), buckets={"n": "upto:100"})
+    elsewhere = of_many_at(100, 50)
+    store_in(str(tmp_path)).put(elsewhere)
+    pinned = Lockfile(lock.devices, (*lock.entries, *lock_for(elsewhere).entries))
+    for where in ({"folder": tmp_path}, {}):
+        verdicts = list(verify(pinned if not where else lock, Targets([of_many]), probe("cpu"), **FEW, **where))
+        last = next(each for each in verdicts if each.at == "n=100")
+        assert (last.outcome, "(tile=50) is faster" in last.reason) == ("slower", True)
+        assert next(each for each in verdicts if each.at == "n=1").outcome == "ok"
+
+
+def test_a_leader_that_was_not_reached_makes_an_entry_not_known(tmp_path):
+    lock = lock_for(of_many_at(10, 1), buckets={"n": "upto:90"})
+    store_in(str(tmp_path)).put(of_many_at(80, 50))
+    own, *_ = verify(lock, Targets([of_many]), probe("cpu"), folder=tmp_path, most_neighbours=0, trials=1)
+    assert (own.outcome, own.failed) == ("not known", False)
+
+
+def test_the_finalists_and_the_fastest_trials_of_run_logs_are_leaders(tmp_path):
+    @operation(space={"tile": list(range(1, 7))}, arguments=lambda n=4: {"n": n})
+    def stepped(n, tile):
+        time.sleep(tile / 1000)
+        return n
+
+    for n in (4, 50):
+        triton_ops.tune(stepped, shape=(n,), device="cpu", effort="exhaustive", cache_dir=tmp_path)
+    records = matching(stepped.name, tmp_path)
+    lock = lock_for(*(each for each in records if each.key.problem["n"] == 4), buckets={"n": "upto:100"})
+    ((_, case),) = bound(lock, Targets([stepped]))
+    assert {each["tile"] for each in _leaders(case, lock, tmp_path, records)} >= {2, 3}
+    assert _leaders(case, lock, None, []) == []
+
+
+def same_work(n, tile):
+    return n * tile // tile
+
+
+def test_a_function_with_nothing_beside_it_is_not_known():
+    target, config = as_target(same_work), Config(tile=1)
+    key = Key.of(Problem(target.name, (("n", 10),)), target.identity, probe("cpu"))
+    entry = Record(key=key, winner=config, timing=Timing(1.0, 1.0, 1.0, 3), default=config)
+    verdicts = list(verify(lock_for(entry, buckets={"n": "upto:100"}), Targets([same_work]), probe("cpu"), **FEW))
+    assert [each.outcome for each in verdicts] == ["not known"] * 3
+    assert {each.reason for each in verdicts} == {"nothing was compared with its config"}
+    assert _code_of(verdicts, static=False) == 8
+
+
+def test_a_held_out_size_that_was_not_measured_keeps_no_bound():
+    right = Verdict(entry=lock_for(waiting(1)).entries[0], outcome="ok")
+    assert _code_of([right, replace(right, outcome="not measured", at="n=9")], static=False) == 8
 
 
 def test_what_a_range_may_lose_passes_at_held_out_sizes_and_not_at_the_entrys_own():
