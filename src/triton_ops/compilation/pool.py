@@ -386,7 +386,8 @@ class CompilePool(AbstractContextManager["CompilePool"]):
     @staticmethod
     def usual_workers() -> int:
         """Processes that compile at a time: as many as have a CPU and the memory."""
-        return Host.usable_processes(_COMPILER_BYTES)
+        cpus, available = Host.usable_cpus(), Host.available_bytes()
+        return cpus if available is None else max(1, min(cpus, available // _COMPILER_BYTES))
 
     @staticmethod
     def start_server(needs_on: Callable[[Target], Hashable], device: str) -> None:
