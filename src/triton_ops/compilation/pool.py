@@ -95,11 +95,7 @@ def serve(connection: Any) -> None:
         connection.send(error if isinstance(error, TargetError) else TargetError(error.message, hint=error.hint))
         return
     connection.send(None)
-    while True:
-        try:
-            question = connection.receive()
-        except EOFError:
-            return
+    for question in connection.messages():
         connection.send(_answer(question, compiler))
 
 

@@ -82,7 +82,7 @@ class Child:
         self.early = child.Leftovers.own().kept
         self.device, self.packages = sys.argv[5], tuple(sys.argv[6:])
         self._pid, self._end = os.getpid(), ChildsEnd(questions, answers)
-        self.receive = self._end.receive
+        self.receive, self.messages = self._end.receive, self._end.messages
 
     import_heavy = staticmethod(child.import_heavy)
     strays = staticmethod(child.Leftovers.strays)
@@ -137,16 +137,6 @@ class Child:
         status = os.waitpid(pid, 0)[1]
         if not answered[0]:
             self.send(CopyEnded(os.waitstatus_to_exitcode(status)))
-
-    def serve(self, answer: Callable[[Any], object]) -> None:
-        """Answer each question until the pipe is closed."""
-        needed = self.await_task()
-        while needed:
-            try:
-                question = self.receive()
-            except EOFError:
-                return
-            self.send(answer(question))
 
 
 class WorkerProcess:
