@@ -24,4 +24,7 @@ def open_files():
 
 def main():
     """Answer until the pipe is closed."""
-    Child().serve(lambda text: eval(text, {**NAMES, "open_files": open_files}))
+    child = Child()
+    if child.await_task():
+        for text in child.messages():
+            child.send(eval(text, {**NAMES, "open_files": open_files}))

@@ -15,4 +15,5 @@ def main() -> None:
             time.sleep(seconds)
         return "done"
 
-    child.serve(answer)
+    for question in child.messages():
+        child.send(answer(question))

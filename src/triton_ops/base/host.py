@@ -190,12 +190,6 @@ class Host:
         return max(1, min(cpus))
 
     @classmethod
-    def usable_processes(cls, each_bytes: int) -> int:
-        """Processes that it may run at a time, with a CPU and so much memory for each."""
-        available = cls.available_bytes()
-        return cls.usable_cpus() if available is None else max(1, min(cls.usable_cpus(), available // each_bytes))
-
-    @classmethod
     def cpu_threads(cls) -> int:
         """Threads that a computation may use: torch's if imported, else OpenMP's, else one for each CPU."""
         torch = sys.modules.get("torch")

@@ -95,11 +95,7 @@ def serve(connection: Any) -> None:
         connection.send(error if isinstance(error, TargetError) else TargetError(error.message, hint=error.hint))
         return
     connection.send(None)
-    while True:
-        try:
-            question = connection.receive()
-        except EOFError:
-            return
+    for question in connection.messages():
         connection.send(_answer(question, compiler))
 
 
@@ -386,7 +382,8 @@ class CompilePool(AbstractContextManager["CompilePool"]):
     @staticmethod
     def usual_workers() -> int:
         """Processes that compile at a time: as many as have a CPU and the memory."""
-        return Host.usable_processes(_COMPILER_BYTES)
+        cpus, available = Host.usable_cpus(), Host.available_bytes()
+        return cpus if available is None else max(1, min(cpus, available // _COMPILER_BYTES))
 
     @staticmethod
     def start_server(needs_on: Callable[[Target], Hashable], device: str) -> None:

@@ -356,7 +356,7 @@ def main() -> None:
         _ready(device)
         _import(child.packages)
     TorchDevice(device).stay()  # nothing that runs here makes a context on another GPU
-    serve(child.receive, child.send, device)
+    serve(child.messages(), child.send, device)
 
 
 def _import(packages: Sequence[str]) -> None:
@@ -372,15 +372,11 @@ def _ready(device: str) -> None:
         threading.Thread(target=TorchDevice(device).make_ready, daemon=True).start()
 
 
-def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) -> None:
-    """Answer the questions that `receive` gives, until it raises EOFError; `device` is the GPU of this process."""
+def serve(questions: Iterable[Any], send: Callable[[Any], None], device: str) -> None:
+    """Answer questions until there are no more; `device` is the GPU of this process."""
     station: Any = None
     modules, state, context = UsersModules(), ProcessState.here(), copy_context()
-    while True:
-        try:
-            question = receive()
-        except EOFError:
-            return
+    for question in questions:
         if isinstance(question, Rest):
             station = None
             _give_up(modules)

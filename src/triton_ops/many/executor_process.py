@@ -5,7 +5,6 @@ What takes longest begins first, its worker and the server of its compilers: the
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from functools import partial
 from importlib import import_module
@@ -27,6 +26,5 @@ def main() -> None:
     surroundings.take()
     if allocator is not None:
         backend.ScratchAllocator.take(allocator)
-    with contextlib.suppress(EOFError):
-        while True:
-            executor.take(child.receive())
+    for call in child.messages():
+        executor.take(call)

@@ -11,6 +11,7 @@ is therefore looked at again and again, and what lies between two looks counts a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import select
@@ -18,7 +19,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _LOOK_S = 0.5  # between two looks at the clock while something is waited for
@@ -199,6 +200,12 @@ class ChildsEnd:
         if len(content) < length:
             raise EOFError
         return pickle.loads(content)
+
+    def messages(self) -> Iterator[Any]:
+        """All messages until the connection is closed."""
+        with contextlib.suppress(EOFError):
+            while True:
+                yield self.receive()
 
 
 def _framed(message: Any) -> tuple[bytes, bytes]:

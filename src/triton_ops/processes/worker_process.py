@@ -82,7 +82,7 @@ class Child:
         self.early = child.Leftovers.own().kept
         self.device, self.packages = sys.argv[5], tuple(sys.argv[6:])
         self._pid, self._end = os.getpid(), ChildsEnd(questions, answers)
-        self.receive = self._end.receive
+        self.receive, self.messages = self._end.receive, self._end.messages
 
     import_heavy = staticmethod(child.import_heavy)
     strays = staticmethod(child.Leftovers.strays)
@@ -137,16 +137,6 @@ class Child:
         status = os.waitpid(pid, 0)[1]
         if not answered[0]:
             self.send(CopyEnded(os.waitstatus_to_exitcode(status)))
-
-    def serve(self, answer: Callable[[Any], object]) -> None:
-        """Answer each question until the pipe is closed."""
-        needed = self.await_task()
-        while needed:
-            try:
-                question = self.receive()
-            except EOFError:
-                return
-            self.send(answer(question))
 
 
 class WorkerProcess:
@@ -383,17 +373,14 @@ class WorkerProcess:
         self, start: Callable[[], subprocess.Popen[bytes] | Apart],
         started: Future[subprocess.Popen[bytes] | Apart], lines: int,
     ) -> None:  # fmt: skip
-        try:
-            process = start()
-        except Exception as error:  # noqa: BLE001 - whoever waits for the worker raises it
-            started.set_exception(error)
+        child.Threads.settle(started, start)
+        if started.exception() is not None:  # whoever waits for the worker raises it
             return
-        started.set_result(process)
         with open(lines, encoding="utf-8", errors="replace") as stream:
             for line in stream:
                 self._lines.append(" ".join(line.split())[:200])
         with contextlib.suppress(AttributeError, ChildProcessError):  # macOS before Python 3.13; it has been waited for
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its output may end before it
+            os.waitid(os.P_PID, started.result().pid, os.WEXITED | os.WNOWAIT)  # its output may end before it
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack, *, large: bool = False) -> tuple[int, int]:

@@ -152,40 +152,47 @@ def test_whatever_an_inline_station_runs_has_its_gpu_as_the_current_one_and_the_
     assert switch.current == 0
 
 
+def run_worker(monkeypatch, device, questions=(), asked=None):
+    """Run a worker's program here; its answers. An early one waits for its task until `asked` has an answer."""
+    answers = []
+
+    def begin(child):
+        child.early, child.device, child.packages = asked is not None, device, ()
+        child.messages, child.send, child.await_task = (lambda: questions), answers.append, asked and asked.get
+
+    monkeypatch.setattr(worker.Child, "__init__", begin)
+    monkeypatch.setattr(worker.Child, "import_heavy", lambda _packages, _what: None)
+    worker.main()
+    return answers
+
+
 def test_a_worker_stays_on_its_gpu_and_is_there_again_after_code_that_chose_another(switch, monkeypatch):
     monkeypatch.setattr(TorchDevice, "make_ready", lambda _device: None)
-    monkeypatch.setattr(worker.Child, "import_heavy", lambda _packages, _what: None)
-    worker._import((), "cuda:1", lambda: False)
-    assert switch.current == 1
-    switch.set_device("cuda:0")  # as code of the task before
     here = []
-    questions = iter([worker.Setup(packed=Packed.of(ASSIGNED).content, changes={})])
 
-    def receive():
+    def questions():
         here.append(switch.current)
-        try:
-            return next(questions)
-        except StopIteration:
-            raise EOFError from None
+        switch.set_device("cuda:0")  # as code of the task before
+        yield worker.Setup(packed=Packed.of(ASSIGNED).content, changes={})
+        here.append(switch.current)
 
-    answers = []
-    worker.serve(receive, answers.append, "cuda:1")
-    assert answers[-1].error is None
-    assert here == [0, 1]
+    assert run_worker(monkeypatch, "cuda:1", questions())[-1].error is None
+    assert here == [1, 1]
     assert {at for _, at in SEEN} == {1}
 
 
-def test_a_worker_without_a_task_yet_leaves_the_gpu_alone_until_it_is_asked_something(monkeypatch):
+def test_a_worker_without_a_task_yet_leaves_the_gpu_alone_until_it_is_asked_something(switch, monkeypatch):
     ready, asked = queue.SimpleQueue(), queue.SimpleQueue()
     monkeypatch.setattr(TorchDevice, "make_ready", lambda device: ready.put(device.name))
-    monkeypatch.setattr(worker.Child, "import_heavy", lambda _packages, _what: None)
-    worker._import((), "cuda:1", asked.get)
+    run_worker(monkeypatch, "cuda:1")
     assert ready.get(timeout=20) == "cuda:1"
     for is_asked in (False, True):  # the first has lost its connection
-        worker._import((), "cuda", asked.get)
+        early = threading.Thread(target=run_worker, args=(monkeypatch, "cuda", (), asked))
+        early.start()
         assert ready.empty()
         asked.put(is_asked)
-    assert ready.get(timeout=20) == "cuda"
+        early.join(timeout=20)
+    assert ready.get(timeout=20) == "cuda:0"
     assert ready.empty()
 
 
