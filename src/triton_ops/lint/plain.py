@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from triton_ops import dispatch
-from triton_ops.backend import Layers
+from triton_ops.backend import Layers, dotted_name
 from triton_ops.base import require
 
 _BUILTINS = {
@@ -63,8 +63,8 @@ def _why_not(node: ast.AST, values: Mapping[str, Any], within: set[int]) -> str:
         return f"it asks for {node.attr}"
     if not isinstance(node, (ast.Attribute, ast.Name)) or id(node) in within:
         return ""
-    root, names = _dotted(node)
-    if root is None or (not names and isinstance(node.ctx, ast.Store)):
+    root, *names = dotted_name(node).split(".")
+    if not root or (not names and isinstance(node.ctx, ast.Store)):
         return ""
     if root not in values or (not names and root.startswith("__")):
         return "" if not names and root in _BUILTINS else f"it uses {root}, which is not known"
@@ -72,14 +72,6 @@ def _why_not(node: ast.AST, values: Mapping[str, Any], within: set[int]) -> str:
     if not isinstance(value, ModuleType) and (names or not callable(value)):
         return ""
     return "" if _is_plain(value, names) else f"it uses {ast.unparse(node)}"
-
-
-def _dotted(node: ast.expr) -> tuple[str | None, list[str]]:
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.insert(0, node.attr)
-        node = node.value
-    return (node.id if isinstance(node, ast.Name) else None), names
 
 
 def _is_plain(value: Any, names: list[str]) -> bool:
