@@ -180,7 +180,8 @@ def checked_options(
         )
     gpu = COMPILED_FOR if gpu is None else gpu
     Target.named(gpu)
-    own_rules, own_shape = (None if each is None else tuple(each) for each in (rules, shape))
+    own_rules = None if rules is None else tuple(rules)
+    own_shape = None if shape is None else tuple(shape)
     return LintOptions(rules=own_rules, gpu=gpu, run=run, no_run=no_run, shape=own_shape)
 
 
