@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.composed import StagedKernel as StagedKernel
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
     from triton_ops.backend.kernel_source import KernelSource as KernelSource
+    from triton_ops.backend.kernel_source import dotted_name as dotted_name
     from triton_ops.backend.kernel_source import last_name as last_name
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
     from triton_ops.backend.launcher import standing_in as standing_in

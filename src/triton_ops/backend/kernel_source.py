@@ -30,6 +30,12 @@ _VALUES = {"arange", "program_id", "num_programs", "cdiv", "zeros", "full", "sta
 _FILLED = ("zeros", "full")
 
 
+def dotted_name(node: ast.expr) -> str:
+    """A name with its dots, such as `tl.load`; empty for any other expression."""
+    text = ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+    return text if all(part.isidentifier() for part in text.split(".")) else ""
+
+
 def last_name(call: ast.Call) -> str:
     """The last part of the name that is called, such as `load`; `?` for what has none."""
     if isinstance(call.func, ast.Attribute):

@@ -71,27 +71,18 @@ class Comparison:
     """
 
     verdict: Literal["faster", "slower", "not distinguishable", "wrong"]
-    percent: float
-    interval: tuple[float, float]
-    needed: float
-    noise: float
-    confidence: str
+    percent: float = math.nan
+    interval: tuple[float, float] = (math.nan, math.nan)
+    needed: float = math.nan
+    noise: float = math.nan
+    confidence: str = "ok"
     names: tuple[str, str]
-    a: Measurement | None
-    b: Measurement | None
-    guard: GuardSummary | None
+    a: Measurement | None = None
+    b: Measurement | None = None
+    guard: GuardSummary | None = None
     notes: tuple[str, ...] = ()
     wrong: Mapping[str, str] = field(default_factory=dict)
     verified: str = f"nothing: {_UNCHECKED}"
-
-    @classmethod
-    def of_wrong(cls, wrong: Mapping[str, str], **more: Any) -> Comparison:
-        """The verdict on contestants of which some are wrong; `more` are further fields."""
-        none = math.nan
-        return cls(
-            verdict="wrong", wrong=MappingProxyType(dict(wrong)), percent=none, interval=(none, none), needed=none,
-            noise=none, confidence="ok", a=None, b=None, guard=None, **more,
-        )  # fmt: skip
 
     @property
     def a_ms(self) -> float:
@@ -275,11 +266,12 @@ def compare_contestants(
         judge = Judge((a, b), manner.reference) if manner.check else None
         verified, remark = (judge.against, judge.remark) if judge else (f"nothing: {_UNCHECKED}", _UNCHECKED)
         wrong = judge.wrong() if judge else {}
-        duel = None if wrong else _duel(a, b, policy, manner, follow)
+        duel = {} if wrong else _duel(a, b, policy, manner, follow)
         wrong = wrong or (judge.wrong_again() if judge else {})
         remarks = (*notes(), *([f"results were not compared: {remark}"] if remark else []))
         common: dict[str, Any] = {"names": (a.name, b.name), "notes": remarks, "verified": verified}
-        return Comparison.of_wrong(wrong, **common) if duel is None or wrong else Comparison(**duel, **common)
+        fields: dict[str, Any] = {"verdict": "wrong", "wrong": MappingProxyType(wrong)} if wrong else duel
+        return Comparison(**fields, **common)
 
 
 def _duel(a: Contestant, b: Contestant, policy: DuelPolicy, manner: Manner, follow: Follow) -> dict[str, Any]:

@@ -254,14 +254,14 @@ def _common(configs: list[Config]) -> Config:
     )
 
 
-def _won(trial: Trial, result: TuningResult) -> bool:
-    return result.winner is not None and trial.config == result.winner.config
+def _is(trial: Trial, other: Trial | None) -> bool:
+    """Check whether a trial is of the config of the winner or the default, if there is one."""
+    return other is not None and trial.config == other.config
 
 
 def _rank(trial: Trial, result: TuningResult) -> tuple[bool, bool, float, str]:
-    is_default = result.default is not None and trial.config == result.default.config  # which races however slow it is
-    screened = trial.final is None or (is_default and trial.config not in result.ties)
-    return not _won(trial, result), screened, _ms_of(trial, result), trial.config.text
+    races_anyway = _is(trial, result.default) and trial.config not in result.ties
+    return not _is(trial, result.winner), trial.final is None or races_anyway, _ms_of(trial, result), trial.config.text
 
 
 def _row(position: int, trial: Trial, result: TuningResult) -> list[str]:
@@ -272,7 +272,7 @@ def _row(position: int, trial: Trial, result: TuningResult) -> list[str]:
 
 def _ms_of(trial: Trial, result: TuningResult) -> float:
     """A trial's time, which agrees with the gain of its row: both stand beside the winner's, round by round."""
-    gain = None if _won(trial, result) else _gain_of(trial, result)
+    gain = None if _is(trial, result.winner) else _gain_of(trial, result)
     if gain is None or result.gain is None or result.winner is None:
         return trial.median_ms
     return result.winner.median_ms * result.gain / gain
@@ -280,9 +280,9 @@ def _ms_of(trial: Trial, result: TuningResult) -> float:
 
 def _gain_of(trial: Trial, result: TuningResult) -> float | None:
     """The default's time over a trial's: of who raced, that of the winner over their own time beside the winner's."""
-    if result.default is not None and trial.config == result.default.config:
+    if _is(trial, result.default):
         return 1.0
-    over_winner = 1.0 if _won(trial, result) else trial.over(result.winner)
+    over_winner = 1.0 if _is(trial, result.winner) else trial.over(result.winner)
     if result.gain is not None and over_winner and trial.final is not None:
         return result.gain / over_winner
     over = trial.over(result.default)
@@ -290,10 +290,9 @@ def _gain_of(trial: Trial, result: TuningResult) -> float | None:
 
 
 def _mark(trial: Trial, result: TuningResult) -> str:
-    place = _first(result) if _won(trial, result) else "tie" if trial.config in result.ties else ""
-    is_default = result.default is not None and trial.config == result.default.config
+    place = _first(result) if _is(trial, result.winner) else "tie" if trial.config in result.ties else ""
     screened = trial.final is None and any(each.final is not None for each in result.trials)
-    marks = [place, "default" * is_default, "screened" * screened]
+    marks = [place, "default" * _is(trial, result.default), "screened" * screened]
     return "".join(f" {mark}" for mark in marks if mark)
 
 
@@ -330,7 +329,7 @@ def _speed(result: TuningResult) -> str:
 
 
 def _against_default(result: TuningResult) -> str:
-    if result.default is not None and _won(result.default, result):
+    if result.default is not None and _is(result.default, result.winner):
         return "the default itself"
     return "" if result.gain is None else f"{gain_text(result.gain, result.gain_interval)} as fast as the default"
 

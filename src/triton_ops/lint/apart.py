@@ -97,12 +97,9 @@ def lint_apart(target: Any, options: LintOptions, *, with_torch: bool = False) -
         surroundings = replace(surroundings, words=(target,))
     by_value = isinstance(target, Operation) and not options.run  # its file may ask for a driver; a run imports it
     packed = Packed.of(target, by_value=by_value)
+    confined = isinstance(target, str) and not options.run
     request = LintRequest(
-        packed=packed.content,
-        options=options,
-        surroundings=surroundings,
-        with_torch=with_torch,
-        confined=isinstance(target, str) and not options.run,
+        packed=packed.content, options=options, surroundings=surroundings, with_torch=with_torch, confined=confined
     )
     while True:
         try:

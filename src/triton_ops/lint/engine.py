@@ -154,9 +154,8 @@ def lint(
     files, which may end or hang it, and kernels that `TRITON_INTERPRET` has made to be interpreted here; it takes 0.5 s
     to begin, and waits for the next lint for 15 s.
     """
-    options = checked_options(
-        rules, gpu, run, shape, no_run
-    )  # what is asked for wrongly is said before a process begins
+    # What is asked for wrongly is said before a process begins.
+    options = checked_options(rules, gpu, run, shape, no_run)
     if isinstance(target, (str, os.PathLike)):
         name = os.fspath(target)
         return merge_reports(report.result() for _, report in lint_each([(name, name, options)], jobs))
@@ -181,13 +180,9 @@ def checked_options(
         )
     gpu = COMPILED_FOR if gpu is None else gpu
     Target.named(gpu)
-    return LintOptions(
-        rules=None if rules is None else tuple(rules),
-        gpu=gpu,
-        run=run,
-        no_run=no_run,
-        shape=None if shape is None else tuple(shape),
-    )
+    own_rules = None if rules is None else tuple(rules)
+    own_shape = None if shape is None else tuple(shape)
+    return LintOptions(rules=own_rules, gpu=gpu, run=run, no_run=no_run, shape=own_shape)
 
 
 def lint_each(

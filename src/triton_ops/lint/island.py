@@ -97,9 +97,8 @@ class Island:
 
     def _imported(self, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> dict[str, Any]:
         if isinstance(statement, ast.Import):
-            self._check_import(alias.name, alias.asname or alias.name.partition(".")[0])
-            module = importlib.import_module(alias.name)
             top = alias.name.partition(".")[0]
+            module = self._module_of(alias.name, alias.asname or top)
             return {alias.asname: module} if alias.asname else {top: sys.modules[top]}
         bound = alias.asname or alias.name
         place = module_file(self.path, self._package, statement.level, statement.module or "")
@@ -109,19 +108,17 @@ class Island:
             inner = module_file(self.path, self._package, statement.level, f"{statement.module or ''}.{alias.name}")
             if inner is not None:
                 return {bound: _Lazy(island_of(inner, self._depth + 1))}
-        name = "." * statement.level + (statement.module or "")
-        self._check_import(name, bound)
-        module = importlib.import_module(name, self._package or None)
+        module = self._module_of("." * statement.level + (statement.module or ""), bound)
         if alias.name == "*":
             return {k: v for k, v in vars(module).items() if not k.startswith("_")}
         if not hasattr(module, alias.name):
             return {bound: importlib.import_module(f"{module.__name__}.{alias.name}")}
         return {bound: getattr(module, alias.name)}
 
-    @staticmethod
-    def _check_import(name: str, bound: str) -> None:
+    def _module_of(self, name: str, bound: str) -> ModuleType:
         if STEPS.only_reads and not is_plain_import(name, bound):
             raise LostStepError(f"{name} is not imported, since that could run its code")
+        return importlib.import_module(name, self._package or None)
 
 
 class _Lazy(ModuleType):

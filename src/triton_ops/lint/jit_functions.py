@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from triton_ops.backend import KernelSource, Layers, last_name
+from triton_ops.backend import KernelSource, Layers, dotted_name, last_name
 from triton_ops.base import cached_property
 from triton_ops.lint.island import Island, bound_names, used_names
 
@@ -38,12 +38,6 @@ def parameters_of(function: ast.AST) -> list[ast.arg]:
     if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
         return []
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-
-
-def dotted_name(node: ast.expr) -> str:
-    """A name with its dots, such as `tl.load`; empty for any other expression."""
-    text = ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
-    return text if all(part.isidentifier() for part in text.split(".")) else ""
 
 
 _DEEPEST = 4

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from triton_ops import dispatch
-from triton_ops.backend import Layers
+from triton_ops.backend import Layers, dotted_name
 from triton_ops.base import require
 
 _BUILTINS = {
@@ -59,33 +59,19 @@ def _why_not(node: ast.AST, values: Mapping[str, Any], within: set[int]) -> str:
     """As `why_not_plain`, of one node, where a name that the statement itself gives a value has None."""
     if isinstance(node, _NEVER):
         return f"it has {type(node).__name__} in it"
-    if isinstance(node, ast.Attribute):
-        if node.attr.startswith("_"):
-            return f"it asks for {node.attr}"
-        root, names = _dotted(node)
-        inside = id(node) in within
-        if root is None or inside:
-            return ""
-        if root not in values:
-            return f"it uses {root}, which is not known"
-        if not isinstance(values[root], ModuleType):
-            return ""
-        return "" if _is_plain(values[root], names) else f"it uses {ast.unparse(node)}"
-    if not isinstance(node, ast.Name) or isinstance(node.ctx, ast.Store) or id(node) in within:
+    if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+        return f"it asks for {node.attr}"
+    if not isinstance(node, (ast.Attribute, ast.Name)) or id(node) in within:
         return ""
-    if node.id in values and not node.id.startswith("__"):
-        value = values[node.id]
-        is_data = not callable(value) and not isinstance(value, ModuleType)
-        return "" if is_data or _is_of_triton(value) else f"it uses {node.id}"
-    return "" if node.id in _BUILTINS else f"it uses {node.id}, which is not known"
-
-
-def _dotted(node: ast.expr) -> tuple[str | None, list[str]]:
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.insert(0, node.attr)
-        node = node.value
-    return (node.id if isinstance(node, ast.Name) else None), names
+    root, *names = dotted_name(node).split(".")
+    if not root or (not names and isinstance(node.ctx, ast.Store)):
+        return ""
+    if root not in values or (not names and root.startswith("__")):
+        return "" if not names and root in _BUILTINS else f"it uses {root}, which is not known"
+    value = values[root]
+    if not isinstance(value, ModuleType) and (names or not callable(value)):
+        return ""
+    return "" if _is_plain(value, names) else f"it uses {ast.unparse(node)}"
 
 
 def _is_plain(value: Any, names: list[str]) -> bool:

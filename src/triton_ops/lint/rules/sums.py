@@ -184,22 +184,20 @@ def _is_for_a_turn_that_never_comes(facts: KernelFacts, fact: Fact, condition: T
     if -steps != reductions[0].inputs[0].type.shape[reductions[0].axis]:
         return False
 
-    def is_made_of(term: Term, names: tuple[str, ...], places: set[tuple[int, int]]) -> bool:
+    places: set[tuple[int, int]] = set()
+
+    def is_made_of(term: Term, *names: str) -> bool:
         result = any(one.operands[2] == fact.number for one in term.named("tt.reduce"))
         return result or any(one.operands[:2] in places for one in term.named(*names))
 
-    places: set[tuple[int, int]] = set()
-    while (
-        more := {
-            place for place, value in facts.carried.items() if is_made_of(value.next, ("carried", "after"), places)
-        }
-        - places
-    ):
-        places |= more
+    count = -1
+    while len(places) > count:
+        count = len(places)
+        places |= {place for place, value in facts.carried.items() if is_made_of(value.next, "carried", "after")}
     uses = [term for one in facts.accesses for term in (one.offset, one.mask, one.path)]
     uses += [one.value.term for one in facts.accesses if one.value is not None]
     uses += [factor for one in facts.products for factor in one.factors]
-    return bool(places) and not any(is_made_of(term, ("after",), places) for term in uses)
+    return bool(places) and not any(is_made_of(term, "after") for term in uses)
 
 
 def _doubt(kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Term) -> str:
