@@ -162,6 +162,9 @@ def commands():
     assert run("tune", target, "--arg", "a=a.npy", "--shape", "512x32", "--space", space) == 0
     assert run("tune", f"{__file__}:by_shape", "--shape", "256") == 0
     assert run("tune", f"{__file__}:fails", "--arg", "x=[1,2,3]", "--space", "step=1,2") == 1
+    pair = ("--shape", "32x512,512x32", "--config-b", "step=512", "--seconds", "1")
+    assert run("bench", target, "--config", "step=1", *pair) == 0
+    assert run("bench", f"{__file__}:short", "--config", "step=8", *pair) == 5
     assert run("tune", target, "--shape", "8x8,8x8", "--dtype", "bf16", "--space", space) == 3
 
 
