@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -54,6 +55,12 @@ def register(task: str, module: str, name: str) -> None:
         return function(*args, **kwargs)
 
     REGISTERED[task] = first
+
+
+def before_forks(note: Callable[[], object]) -> None:
+    """Have a function called before this process forks, where the system has forks."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=note)
 
 
 def shown(spec: Any) -> dict[str, str]:

@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path, PurePath
@@ -22,10 +23,22 @@ from triton_ops.base.texts import warn_once
 from triton_ops.exceptions import INSTALL, MissingDependencyError, nearest
 from triton_ops.settings import colours, openmp_threads, progress
 
+_threaded: list[int] = []
+"""The process that has forked this one, or was about to, if it had threads of computations."""
+
 _LOGS = r"(?s)Invalid log settings: (.*?), must be.*Valid settings:\s*(.*)"
 _failures: dict[str, tuple[str, str]] = {}
 """Why torch could not be imported, and what to do. A process that has tried cannot try again: torch registers its
 operators before it fails, and the second attempt fails because they are registered."""
+
+
+def note_threads() -> None:
+    """Note, before a fork, whether there are threads that Python has not begun, such as those of computations.
+
+    GNU's OpenMP, as in torch 2.13, believes in a child that its own are still there, and waits for them for ever.
+    """
+    tasks = Process(os.getpid()).tasks
+    _threaded[:] = [os.getpid()] if tasks > threading.active_count() else []
 
 
 def require(name: str, purpose: str) -> ModuleType:
@@ -191,10 +204,16 @@ class Host:
 
     @classmethod
     def cpu_threads(cls) -> int:
-        """Threads that a computation may use: torch's if imported, else OpenMP's, else one for each CPU."""
+        """Threads that a computation may use: torch's if imported, else OpenMP's, else one for each CPU.
+
+        In a child whose parent had threads of computations torch is set to one, since it may wait for those.
+        """
         torch = sys.modules.get("torch")
         threads_of_torch = getattr(torch, "get_num_threads", None)  # absent while another thread is importing torch
         if threads_of_torch is not None:
+            if threads_of_torch() > 1 and _threaded not in ([], [os.getpid()]):
+                require("torch", "computing in a child").set_num_threads(1)
+                warn_once("this process was forked while computations had threads, and computes in one thread")
             return int(threads_of_torch())
         return openmp_threads() or cls.affinity_cpus()
 
@@ -276,6 +295,12 @@ class Process:
         pid = self.pid
         while (pid := Process(pid).parent) > 0:
             yield pid
+
+    @property
+    def tasks(self) -> int:
+        """The number of its threads; 0 if that is not told."""
+        fields = self._fields()
+        return int(fields[17]) if fields else 0
 
     @property
     def ended(self) -> bool:

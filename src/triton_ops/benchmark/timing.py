@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import triton_ops
 from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel, Kernel, Operation, Protection
-from triton_ops.base import require
+from triton_ops.base import Host, require
 from triton_ops.benchmark.call_limits import CallTooLongError, ended_after
 from triton_ops.benchmark.plain_configs import ABOVE_0, checked
 from triton_ops.device import CpuLoad, TorchDevice, Turns, gpu_missing, probe
@@ -443,6 +443,7 @@ def _samples(rounds: Rounds, sampler: Sampler, sample_ms: float, budget_ms: floa
 def measuring(place: str, wait: bool = True) -> Iterator[Callable[[], tuple[str, ...]]]:
     """A turn on a device, which is the current one meanwhile; what is yielded gives the notes on it so far."""
     device, turns = probe(place), Turns(place, wait)
+    Host.cpu_threads()  # a forked child computes in one thread from here on
     with TorchDevice(place).current(), turns.turn(Turns.key_of(device, place)):
         load = CpuLoad()
         yield lambda: (*turns.notes, *load.notes(device))
