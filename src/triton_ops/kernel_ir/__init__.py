@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from triton_ops.kernel_ir.evaluation import Operand as Operand
     from triton_ops.kernel_ir.facts import AccessFact as AccessFact
     from triton_ops.kernel_ir.facts import Fact as Fact
+    from triton_ops.kernel_ir.facts import ReductionFact as ReductionFact
     from triton_ops.kernel_ir.facts import SourcePlace as SourcePlace
     from triton_ops.kernel_ir.kernel_work import KernelWork as KernelWork
     from triton_ops.kernel_ir.kernel_work import LaunchWork as LaunchWork

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from triton_ops.kernel_ir import Fact, KernelFacts, Term, UntoldError
+from triton_ops.kernel_ir import AccessFact, Fact, KernelFacts, ReductionFact, Term, UntoldError
 from triton_ops.lint.findings import Seen, Statement, in_each_variant, rule
 from triton_ops.lint.reading import KernelReading, Variant
 
 _LOW = ("f16", "bf16", "f8E5M2", "f8E4M3FN")
 _FEW = 16  # terms of a sum, below which 16 bits lose little
+_MOST_STEPS = 4_000  # through the value of a store
 
 
 @rule(
@@ -163,6 +164,8 @@ def wrong_identity(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
         except UntoldError as error:
             yield f"what a padded lane holds cannot be computed: {error}"
             continue
+        if (change or poisoned) and isinstance(fact, ReductionFact) and _is_dropped(variant.facts, fact):
+            continue
         if change and (doubt := _doubt(kernel, variant.facts, fact, condition)):
             yield f"{line}: {change}; {doubt}"
         elif change and not _is_switched(kernel, variant.facts, fact, condition):
@@ -176,28 +179,101 @@ def wrong_identity(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
 
 def _is_for_a_turn_that_never_comes(facts: KernelFacts, fact: Fact, condition: Term) -> bool:
     """Check whether only the last turn of a loop has padded lanes, and its result goes to the turn after it alone."""
-    reductions = [one for one in facts.reductions if one is fact]
     turns = [loop for loop in facts.loops if loop.turn in condition.named("turn")]
-    if len(turns) != 1 or not reductions or turns[0].limits != condition.arguments:
+    if len(turns) != 1 or not isinstance(fact, ReductionFact) or turns[0].limits != condition.arguments:
         return False
     steps = condition.operands[0].parts.get((turns[0].turn,), 0)
-    if -steps != reductions[0].inputs[0].type.shape[reductions[0].axis]:
+    if -steps != fact.inputs[0].type.shape[fact.axis]:
         return False
 
     places: set[tuple[int, int]] = set()
 
     def is_made_of(term: Term, *names: str) -> bool:
-        result = any(one.operands[2] == fact.number for one in term.named("tt.reduce"))
-        return result or any(one.operands[:2] in places for one in term.named(*names))
+        return bool(_results_of(fact, term)) or any(one.operands[:2] in places for one in term.named(*names))
 
     count = -1
     while len(places) > count:
         count = len(places)
         places |= {place for place, value in facts.carried.items() if is_made_of(value.next, "carried", "after")}
-    uses = [term for one in facts.accesses for term in (one.offset, one.mask, one.path)]
+    uses = _where_accesses_go(facts)
     uses += [one.value.term for one in facts.accesses if one.value is not None]
     uses += [factor for one in facts.products for factor in one.factors]
     return bool(places) and not any(is_made_of(term, "after") for term in uses)
+
+
+def _results_of(fact: Fact, term: Term) -> list[Term]:
+    """The results of a reduction that a term is made of."""
+    return [one for one in term.named("tt.reduce") if one.operands[2] == fact.number]
+
+
+def _where_accesses_go(facts: KernelFacts) -> list[Term]:
+    return [term for one in facts.accesses for term in (one.offset, one.mask, one.path)]
+
+
+def _is_dropped(facts: KernelFacts, reduction: ReductionFact) -> bool:
+    """Check whether stores keep the result only where all lanes have data, and nothing but stores reads it."""
+    loops = [*facts.loops, *facts.whiles]
+    uses = _where_accesses_go(facts)
+    uses += [term for loop in loops for term in (loop.lower, loop.upper, *loop.ends)]
+    uses += [term for loop in loops for one in loop.carried for term in (one.begin, one.next)]
+    uses += [one.value.term for one in facts.blocks if one.value is not None]
+    values = [(one, one.value.term) for one in facts.accesses if one.value is not None]
+    readers = [(one, value) for one, value in values if _results_of(reduction, value)]
+    if reduction.scans or not readers or any(_results_of(reduction, one) for one in uses):
+        return False
+    return all(_keeps_whole_lanes(facts, store, value, reduction) for store, value in readers)
+
+
+def _keeps_whole_lanes(facts: KernelFacts, store: AccessFact, value: Term, reduction: ReductionFact) -> bool:
+    """Check whether all lanes have data wherever the mask and choices of a store leave a result in its value."""
+    terms, visited = facts.terms, set[tuple[Term, Term]]()
+    queue = [(value, terms.both(store.path, store.mask))]
+    while queue and len(visited) < _MOST_STEPS:
+        one, known = step = queue.pop()
+        if step in visited or "tt.reduce" not in one.names:
+            continue
+        visited.add(step)
+        if one in _results_of(reduction, one):
+            if not _has_whole_lanes(facts, one, reduction, known):
+                return False
+        elif one.name == "choose":
+            condition, yes, no = one.operands
+            queue += [(condition, known), (yes, terms.both(known, condition))]
+            queue.append((no, terms.both(known, terms.refuse(condition))))
+        else:
+            queue += [(inner, known) for inner in one.direct()]
+    return not queue
+
+
+def _has_whole_lanes(facts: KernelFacts, result: Term, reduction: ReductionFact, known: Term) -> bool:
+    """Check whether the last lane of what is reduced has data where a condition holds, or the condition never holds."""
+    terms, bound = facts.terms, facts.terms.make("bound", reduction.number)
+    last = {bound: terms.number(reduction.inputs[0].type.shape[reduction.axis] - 1)}
+    tests = [test for load in result.named("load") for test in load.operands[3].comparisons()]
+    ends = [terms.change(test, last) for test in tests if bound.number in test.inside]
+    never = any(_follows(facts, terms.refuse(one), known) for one in known.conjuncts)
+    return never or (bool(ends) and all(_follows(facts, end, known) for end in ends))
+
+
+def _follows(facts: KernelFacts, condition: Term, known: Term) -> bool:
+    """Check whether a condition holds where another one does: each of its parts is in it, or asks for less."""
+    sums = (one.operands[0] for one in known.conjuncts if one.name == Term.AT_LEAST_ZERO)
+    least = [term for one in sums for term in _at_least_zero_too(facts, one)]
+
+    def asks_for_less(part: Term) -> bool:
+        apart = (facts.terms.add((1, part.operands[0]), (-1, term)).constant for term in least)
+        return part.name == Term.AT_LEAST_ZERO and any(number is not None and number >= 0 for number in apart)
+
+    return all(one in (facts.terms.true, *known.conjuncts) or asks_for_less(one) for one in condition.conjuncts)
+
+
+def _at_least_zero_too(facts: KernelFacts, term: Term) -> Iterator[Term]:
+    """What is at least 0 where a whole number is: itself, and the same with a quotient multiplied out."""
+    yield term
+    for monomial, factor in term.parts.items():
+        one = monomial[0] if len(monomial) == factor == 1 else term
+        if one.name == "quotient" and (by := one.operands[1].constant):
+            yield facts.terms.add((by, term), (-by, one), (1, one.operands[0]))
 
 
 def _doubt(kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Term) -> str:
@@ -209,7 +285,7 @@ def _doubt(kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Ter
         if "picks" in one.steps:
             return "what values the whole numbers have is not in the file"
         powers = (part for value in facts.carried.values() for part in value.next.named("math.exp", "math.exp2"))
-        reduced = (part for power in powers for part in power.named("tt.reduce") if part.operands[2] == one.number)
+        reduced = (part for power in powers for part in _results_of(one, power))
         if any("arith.min" in part.operands[1] for part in reduced):
             return "a power is taken of the smallest, as of a decay's logarithm, which is never above 0"
         values = [access.value.term for access in facts.accesses if access.value is not None]

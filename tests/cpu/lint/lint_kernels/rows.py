@@ -309,3 +309,87 @@ def sums_of_all_blocks_bad(x, bias, y, T, B: tl.constexpr, W: tl.constexpr):
         value = tl.load(x + t[:, None] * W + c[None, :], mask=(t < T)[:, None], other=0.0).to(tl.float32)
         total += tl.sum(value + shift[None, :], axis=0)  # finds: wrong-identity
     tl.store(y + c, total)
+
+
+@triton.jit
+def sums_of_whole_blocks_good(x, y, n, W: tl.constexpr):
+    i = tl.program_id(0)
+    at = i * W + tl.arange(0, W)
+    v = tl.exp(tl.load(x + at, mask=at < n, other=0.0).to(tl.float32))
+    tl.store(y + i, tl.sum(v, axis=0), mask=i < n // W)
+
+
+@triton.jit
+def sums_of_begun_blocks_bad(x, y, n, W: tl.constexpr):
+    i = tl.program_id(0)
+    at = i * W + tl.arange(0, W)
+    v = tl.exp(tl.load(x + at, mask=at < n, other=0.0).to(tl.float32))
+    total = tl.sum(v, axis=0)  # finds: wrong-identity
+    tl.store(y + i, total, mask=i < (n + W - 1) // W)
+
+
+@triton.jit
+def largest_of_whole_blocks_good(x, y, n, W: tl.constexpr):
+    i = tl.program_id(0)
+    at = i * W + tl.arange(0, W)
+    top = tl.max(tl.load(x + at, mask=at < n, other=0.0), axis=0)
+    if (i + 1) * W > n:
+        return
+    tl.store(y + i, top)
+
+
+@triton.jit
+def largest_of_begun_blocks_bad(x, y, n, W: tl.constexpr):
+    i = tl.program_id(0)
+    at = i * W + tl.arange(0, W)
+    top = tl.max(tl.load(x + at, mask=at < n, other=0.0), axis=0)  # finds: wrong-identity
+    if i * W >= n:
+        return
+    tl.store(y + i, top)
+
+
+@triton.jit
+def least_of_whole_windows_good(x, y, n, W: tl.constexpr, R: tl.constexpr, STEP: tl.constexpr):
+    r = tl.program_id(0) * R + tl.arange(0, R)
+    at = r[:, None] * STEP + tl.arange(0, W)[None, :]
+    low = tl.min(tl.load(x + at, mask=at < n, other=0.0), axis=1)
+    tl.store(y + r, tl.where(r * STEP + W <= n, low, 0.0), mask=r * STEP < n)
+
+
+@triton.jit
+def least_of_begun_windows_bad(x, y, n, W: tl.constexpr, R: tl.constexpr, STEP: tl.constexpr):
+    r = tl.program_id(0) * R + tl.arange(0, R)
+    at = r[:, None] * STEP + tl.arange(0, W)[None, :]
+    low = tl.min(tl.load(x + at, mask=at < n, other=0.0), axis=1)  # finds: wrong-identity
+    tl.store(y + r, tl.where(r * STEP + W <= n + 1, low, 0.0), mask=r * STEP < n)
+
+
+@triton.jit
+def least_in_dropped_lanes_good(x, y, M, N, R: tl.constexpr, W: tl.constexpr):
+    r, c = tl.arange(0, R), tl.arange(0, W)
+    inside = (r < M)[:, None] & (c < N)[None, :]
+    v = tl.load(x + r[:, None] * N + c[None, :], mask=inside, other=0.0)
+    filled = tl.where((c < N)[None, :], v, tl.min(v, axis=1)[:, None])
+    tl.store(y + r[:, None] * N + c[None, :], filled, mask=inside)
+
+
+@triton.jit
+def least_in_first_lanes_bad(x, y, M, N, R: tl.constexpr, W: tl.constexpr):
+    r, c = tl.arange(0, R), tl.arange(0, W)
+    inside = (r < M)[:, None] & (c < N)[None, :]
+    v = tl.load(x + r[:, None] * N + c[None, :], mask=inside, other=0.0)
+    low = tl.min(v, axis=1)  # finds: wrong-identity
+    filled = tl.where((c > 0)[None, :], v, low[:, None])
+    tl.store(y + r[:, None] * N + c[None, :], filled, mask=inside)
+
+
+@triton.jit
+def sum_after_sums_of_whole_blocks_bad(x, y, z, n, W: tl.constexpr):
+    total = 0.0
+    for i in range(tl.cdiv(n, W)):
+        at = i * W + tl.arange(0, W)
+        v = tl.exp(tl.load(x + at, mask=at < n, other=0.0).to(tl.float32))
+        part = tl.sum(v, axis=0)  # finds: wrong-identity
+        tl.store(y + i, part, mask=i < n // W)
+        total += part
+    tl.store(z, total)
