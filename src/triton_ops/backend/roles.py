@@ -28,9 +28,8 @@ from triton_ops.base import escaped, require
 from triton_ops.device import Target
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TritonKernelError, UnsupportedDtypeError
 from triton_ops.space import Config, Members
-from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Resources, Status, TensorSpec
+from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, STORED_ALONE, Resources, Status, TensorSpec, item_bytes
 
-_NOT_TRITONS = ("float8_e8m0fnu", "float4_e2m1fn_x2")  # up to 3.9
 _RESOURCES = ("OutOfResources", "OutOfMemoryError")
 _COMPILE = (
     "CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError", "MLIRError",
@@ -252,7 +251,7 @@ class Arguments:
         That is a `DeviceError`, or an `UnsupportedDtypeError`.
         """
         for name, value in values.items():
-            if (dtype := str(getattr(value, "dtype", "")).removeprefix("torch.")) in _NOT_TRITONS:
+            if (dtype := str(getattr(value, "dtype", "")).removeprefix("torch.")) in STORED_ALONE:
                 message = f"{kernel} is a Triton kernel, and Triton has no {dtype}, of which {name} is"
                 hint = f"pass its bits: {name}.view(torch.uint8)"
                 raise UnsupportedDtypeError(message, dtype, [*ITEM_BYTES], name, hint=hint)
@@ -470,7 +469,7 @@ class StandIn:
     def of(cls, tensor: Any) -> StandIn:
         """The stand-in of a tensor, or of the tensor that would be made from a `TensorSpec`."""
         if isinstance(tensor, TensorSpec):
-            item = ITEM_BYTES[tensor.dtype]
+            item = item_bytes(tensor.dtype)
             offset = 0 if tensor.aligned else item
             size = offset + item * _span(tensor.shape, tensor.strides)
             return cls(tensor.dtype, tensor.shape, tensor.strides, offset_bytes=offset, storage_bytes=size)

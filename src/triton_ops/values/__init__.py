@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from triton_ops.values.resources import Resources as Resources
     from triton_ops.values.tensors import ALIGNMENT_BYTES as ALIGNMENT_BYTES
     from triton_ops.values.tensors import ITEM_BYTES as ITEM_BYTES
+    from triton_ops.values.tensors import STORED_ALONE as STORED_ALONE
     from triton_ops.values.tensors import TensorSpec as TensorSpec
     from triton_ops.values.tensors import as_stored as as_stored
     from triton_ops.values.tensors import contiguous_stride as contiguous_stride
     from triton_ops.values.tensors import dtype_name as dtype_name
     from triton_ops.values.tensors import is_fake as is_fake
+    from triton_ops.values.tensors import item_bytes as item_bytes
     from triton_ops.values.tolerance import Tolerance as Tolerance
     from triton_ops.values.tolerance import as_callable as as_callable
     from triton_ops.values.trial import Compiled as Compiled
