@@ -302,7 +302,7 @@ def test_what_makes_no_sense_is_said_and_the_last_ranking_stays(served):
         ("BM=128", "Line 1: a config has no BN, BK: BM by BN"),
         (
             "BM=16 BN=16 BK=16\nBX=1",
-            "Line 2: gemm has no tunable BX; close are ",
+            "Line 2: gemm has no tunable BX; known are BM, BN, BK, ",
         ),
         ("BM=", "Line 1: config 'BM=' is not NAME=value,NAME=value with each name once."),
         ("BM=1 BM=2", "Line 1: config 'BM=1' config 'BM=2' is not NAME=value,NAME=value with each name once."),
