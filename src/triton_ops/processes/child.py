@@ -498,6 +498,7 @@ def guarded(leftovers: Leftovers) -> None:
     """
     me = os.getpid()
     can_fork = sys.platform == "linux" and os.getpgrp() == me
+    program = Program(*leftovers.program) if can_fork and leftovers.program else None  # before the first answer
     guard = os.getppid() if leftovers.kept else os.fork() if can_fork else None
     if guard != 0:
         _marks.extend([] if leftovers.family is None else [leftovers.family])
@@ -513,7 +514,6 @@ def guarded(leftovers: Leftovers) -> None:
         os.closerange(0, MOST)  # an open end in the guard would keep pipes open
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         _prctl(_DIE_WITH_PARENT, signal.SIGTERM)
-        program = Program(*leftovers.program) if leftovers.program else None
         while os.getppid() == me and not (program and program.changed):
             if signal.sigtimedwait({signal.SIGTERM}, WATCH_S if program else _LONG_S):
                 break
