@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from triton_ops.ship.preparing import Prepared as Prepared
     from triton_ops.ship.preparing import prepare as prepare
     from triton_ops.ship.rows import ROWS as ROWS
+    from triton_ops.ship.rows import RowRule as RowRule
     from triton_ops.ship.table import OPTIONS as OPTIONS
     from triton_ops.ship.table import Names as Names
     from triton_ops.ship.table import Table as Table

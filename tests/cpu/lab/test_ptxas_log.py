@@ -286,4 +286,5 @@ def test_a_reason_ends_where_the_next_line_was_pasted_behind_it():
 def test_a_line_without_end_is_read_in_one_pass():
     digits = "0" * 200_000
     for line in (digits, f"ptxas info    : Used {digits}", f"ptxas info    : {digits}"):
-        parse_ptxas(f"ptxas info    : Compiling entry function 'k' for 'sm_90'\n{line}\n")
+        (kernel,) = parse_ptxas(f"ptxas info    : Compiling entry function 'k' for 'sm_90'\n{line}\n").kernels
+        assert (kernel.kernel, kernel.registers) == ("k", None)
