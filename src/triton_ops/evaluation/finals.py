@@ -132,6 +132,8 @@ def _confidence(standing: Standing[Config], winner: Config, resolution: Resoluti
     if possible.high <= _UNTOLD:
         return "ok"
     interval = " to ".join(f"{100 * math.expm1(end):+.1f}" for end in (possible.low, possible.high)) + " %"
+    if possible.low > 0 and not possible.counts:
+        return f"the default was kept, since ({challenger}) may gain less than counts: {interval}"
     if possible.low > 0:
         return f"the default was kept, since all that ({challenger}) gains may be noise: {interval}"
     return f"the default was kept, since noise hides whether ({challenger}) is faster: {interval}"

@@ -85,6 +85,11 @@ class Interval:
         return abs(self.centre) > max(INDIFFERENCE, self.chance)
 
     @property
+    def counts(self) -> bool:
+        """Check whether all of this gain lies beyond half of the indifference zone."""
+        return self.low > EXCLUDED * INDIFFERENCE
+
+    @property
     def ratio(self) -> Interval:
         """The quotient of two times, where this is the difference of their logarithms."""
         return Interval(math.exp(self.centre), math.exp(self.low), math.exp(self.high))
@@ -383,7 +388,7 @@ class DuelOutcome:
     @property
     def proven(self) -> bool:
         """Check whether the first is faster, and the interval excludes half of the indifference zone too."""
-        return self.verdict == "faster" and self.gain.low > EXCLUDED * INDIFFERENCE
+        return self.verdict == "faster" and self.gain.counts
 
 
 def judge(

@@ -12,9 +12,9 @@ from tests.clocks import Field
 from tests.cpu.evaluation.test_doubt import DEFAULT, RIVAL, Noisy
 from triton_ops import Budget, Config, Effort, FunctionKernel, tune
 from triton_ops.evaluation import FinalRequest, Outcome
-from triton_ops.evaluation.finals import compare_finalists
+from triton_ops.evaluation.finals import Resolution, _confidence, compare_finalists
 from triton_ops.request import TuneOptions
-from triton_ops.timing import Interval, Rounds, ScreenPolicy
+from triton_ops.timing import Interval, Rounds, ScreenPolicy, Standing
 from triton_ops.timing.race_statistics import few_tell, is_plain
 from triton_ops.tuner import Silent
 from triton_ops.tuner.loop import RunningBudget
@@ -166,3 +166,14 @@ def test_what_a_comparison_of_long_launches_waits_for_is_told(default_ms, second
     tell_of_long_rounds(loop, FinalRequest(trials=(), default=DEFAULT, seconds=seconds))
     assert words in caplog.text
     assert bool(caplog.text) is bool(words)
+
+
+@pytest.mark.parametrize(("low", "words"), [
+    (-0.01, "noise hides whether"), (0.001, "may gain less than counts"), (0.004, "may be noise"),
+])  # fmt: skip
+def test_a_default_that_is_kept_says_no_more_of_a_gain_than_its_interval(low, words):
+    default, other = Config(block=8), Config(block=512)
+    standing = Standing(rows_ms={default: [1.0] * 4, other: [0.97] * 4}, default=default,
+                        preference={default: (0,), other: (1,)})  # fmt: skip
+    doubt = Resolution(other, faster=False, over=Interval(0.04, low, 0.09))
+    assert words in _confidence(standing, default, doubt)
