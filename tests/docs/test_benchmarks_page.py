@@ -16,6 +16,7 @@ RESULTS = {
     "H100": ["nvidia-h100-80gb-hbm3"],
     "EPYC": ["cpu"],
     "Xeon": ["cpu"],
+    "16 CPUs": ["cpu"],
     "simulated": ["simulated"],
 }
 _HEADING = re.compile(r"^## ", re.MULTILINE)
