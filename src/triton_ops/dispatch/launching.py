@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, Layers, Operation, TritonProcess
+from triton_ops.backend import Arguments, Layers, Operation, TritonProcess, replaced
 from triton_ops.base import canonical_json, require
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.calls import CalledWith, Calls, GridWatch, checked_grid, checked_when_called, refuse_tuned
@@ -377,15 +377,8 @@ class Launches:
     @contextmanager
     def _pruned(self, launch: Launch) -> Iterator[None]:
         """Inside, the `Autotuner` is not pruned once more: its own functions are called once for each miss."""
-        attributes = vars(self.autotuner)
-        with self._guard:
-            before = attributes.get("prune_configs")
-            attributes["prune_configs"] = lambda _kwargs: list(launch.listed or ())
-            try:
-                yield
-            finally:
-                del attributes["prune_configs"]
-                attributes.update({} if before is None else {"prune_configs": before})
+        with self._guard, replaced(self.autotuner, {"prune_configs": lambda _kwargs: list(launch.listed or ())}):
+            yield
 
     def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The configs that are left for a call, after hooks that are given all that Triton gives; raises SpaceError."""

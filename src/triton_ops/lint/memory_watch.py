@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from triton_ops.backend import Arguments, Protection
+from triton_ops.backend import Arguments, Protection, replaced
 from triton_ops.base import require
 from triton_ops.processes import Surroundings
 
@@ -365,7 +365,6 @@ def watch_launches(watch: MemoryWatch) -> Iterator[None]:
     function = interpreter.InterpretedFunction
     native, run, convert = _Native(interpreter._interpreter), function.run, interpreter._implicit_cvt
     tuner: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
-    tune = tuner.run
 
     def run_watched(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
@@ -388,13 +387,12 @@ def watch_launches(watch: MemoryWatch) -> Iterator[None]:
     def converted(argument: Any) -> Any:
         return native.launch.shifted(argument, convert(argument))
 
-    interpreter._interpreter, function.run, interpreter._implicit_cvt = native, run_watched, converted
-    tuner.run = _run_first
-    try:
+    with (
+        replaced(interpreter, {"_interpreter": native, "_implicit_cvt": converted}),
+        replaced(function, {"run": run_watched}),
+        replaced(tuner, {"run": _run_first}),
+    ):
         yield
-    finally:
-        interpreter._interpreter, function.run, interpreter._implicit_cvt = native.native, run, convert
-        tuner.run = tune
 
 
 def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
