@@ -150,11 +150,16 @@ def regions_of(originals: Mapping[str, Any], copies: Mapping[str, Any]) -> list[
 def _own_bytes(tensor: Any, size: int) -> Any:
     """Which bytes of its storage are a tensor's: bool [size]."""
     torch = require("torch", "watching a launch")
+    room = torch.zeros(size, dtype=torch.bool)
+    bytes_of_elements(tensor, room).fill_(True)
+    return room.numpy()
+
+
+def bytes_of_elements(tensor: Any, storage_bytes: Any) -> Any:
+    """Of what is known of each byte of a storage, that of a tensor in it: along a last axis, of each element."""
     width = tensor.element_size()
-    room = torch.zeros((size // width + 1, width), dtype=torch.bool)
-    steps = tuple(step * width for step in tensor.stride())
-    room.as_strided((*tensor.shape, width), (*steps, 1), tensor.storage_offset() * width).fill_(True)
-    return room.reshape(-1)[:size].numpy().copy()
+    steps = (step * width for step in tensor.stride())
+    return storage_bytes.as_strided((*tensor.shape, width), (*steps, 1), tensor.storage_offset() * width)
 
 
 _SHIFT_BITS = 48  # addresses of a process have 47
