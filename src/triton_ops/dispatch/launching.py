@@ -337,12 +337,9 @@ class Launches:
             decisions.append(decided())
             self._first(launch, decisions[0])
 
-        with self._with_nargs(launch.args):
-            autotuner.cache_results = False  # Triton's own loop would ask once more
-            try:
-                autotuner.check_disk_cache(launch.key, list(launch.listed or ()), bench)
-            finally:
-                autotuner.cache_results = True
+        asks_no_more = replaced(autotuner, {"cache_results": False})  # Triton's own loop would ask once more
+        with self._with_nargs(launch.args), asks_no_more:
+            autotuner.check_disk_cache(launch.key, list(launch.listed or ()), bench)
         if decisions:
             return decisions[0]
         return self._chosen(launch.place, autotuner.cache[launch.key], called.label, "its check_disk_cache knows it")
