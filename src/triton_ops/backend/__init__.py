@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
     from triton_ops.backend.launcher import standing_in as standing_in
     from triton_ops.backend.offline import LaunchedKernel as LaunchedKernel
+    from triton_ops.backend.offline import replaced as replaced
     from triton_ops.backend.operations import Operation as Operation
     from triton_ops.backend.operations import operation as operation
     from triton_ops.backend.origins import Layers as Layers

@@ -159,13 +159,10 @@ def launches_taken(take: Take) -> Iterator[None]:
     with _lock, contextlib.ExitStack() as stack:
         for kind in filter(None, (jit, getattr(interpreter, "InterpretedFunction", None))):
             stack.enter_context(replaced(kind, {"run": _taken(kind.run)}))
-        takes = [take]  # a thread of `_in_threads` may go on after the block
-        token = _taking.set(takes)
-        try:
-            yield
-        finally:
-            takes.clear()
-            _taking.reset(token)
+        takes = [take]
+        stack.callback(_taking.reset, _taking.set(takes))
+        stack.callback(takes.clear)  # a thread of `_in_threads` may go on after the block
+        yield
 
 
 def _taken(original: Take) -> Take:

@@ -292,16 +292,15 @@ class ChoiceKernel:
         taking: dict[str, Config] = {}
         refusals: dict[str, str] = {}
         for name, implementation in every.items():
-            why = implementation.why_not(placed)
-            if why is None and records and not implementation.gradient:
-                why = "a gradient is recorded, and it has none"
-            if why is None and implementation.operation is not None:
-                answer = _asked(implementation, placed, tiles_of)
-                taking, why = (taking | {name: answer}, None) if isinstance(answer, Config) else (taking, answer)
-            elif why is None:
-                taking[name] = Config()
-            if why is not None:
-                refusals[name] = why
+            answer: Config | str | None = implementation.why_not(placed)
+            if answer is None and records and not implementation.gradient:
+                answer = "a gradient is recorded, and it has none"
+            if answer is None:
+                answer = Config() if implementation.operation is None else _asked(implementation, placed, tiles_of)
+            if isinstance(answer, Config):
+                taking[name] = answer
+            else:
+                refusals[name] = answer
         if not taking:
             raise self._nothing(refusals)
         tiled = any(each.operation is not None for each in every.values())  # of applicable ones or not

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, Layers, Operation, TritonProcess
+from triton_ops.backend import Arguments, Layers, Operation, TritonProcess, replaced
 from triton_ops.base import canonical_json, require
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.calls import CalledWith, Calls, GridWatch, checked_grid, checked_when_called, refuse_tuned
@@ -337,12 +337,9 @@ class Launches:
             decisions.append(decided())
             self._first(launch, decisions[0])
 
-        with self._with_nargs(launch.args):
-            autotuner.cache_results = False  # Triton's own loop would ask once more
-            try:
-                autotuner.check_disk_cache(launch.key, list(launch.listed or ()), bench)
-            finally:
-                autotuner.cache_results = True
+        asks_no_more = replaced(autotuner, {"cache_results": False})  # Triton's own loop would ask once more
+        with self._with_nargs(launch.args), asks_no_more:
+            autotuner.check_disk_cache(launch.key, list(launch.listed or ()), bench)
         if decisions:
             return decisions[0]
         return self._chosen(launch.place, autotuner.cache[launch.key], called.label, "its check_disk_cache knows it")
@@ -377,15 +374,8 @@ class Launches:
     @contextmanager
     def _pruned(self, launch: Launch) -> Iterator[None]:
         """Inside, the `Autotuner` is not pruned once more: its own functions are called once for each miss."""
-        attributes = vars(self.autotuner)
-        with self._guard:
-            before = attributes.get("prune_configs")
-            attributes["prune_configs"] = lambda _kwargs: list(launch.listed or ())
-            try:
-                yield
-            finally:
-                del attributes["prune_configs"]
-                attributes.update({} if before is None else {"prune_configs": before})
+        with self._guard, replaced(self.autotuner, {"prune_configs": lambda _kwargs: list(launch.listed or ())}):
+            yield
 
     def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The configs that are left for a call, after hooks that are given all that Triton gives; raises SpaceError."""

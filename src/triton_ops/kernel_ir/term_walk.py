@@ -338,11 +338,9 @@ def _step(terms: Terms, loop: int, symbol: TermValue, then: TermValue) -> Term |
         return terms.number(0) if one is not terms.data else None
     if not (symbol.type.whole or symbol.type.pointer) or symbol.type.truth:
         return None
-    if symbol.type.pointer:
-        if one.name != "pointer" or other.name != "pointer" or one.operands[0] is not other.operands[0]:
-            return None
-        one, other = one.operands[1], other.operands[1]
-    by = terms.add((1, other), (-1, one))
+    if symbol.type.pointer and not (one.name == other.name == "pointer" and one.operands[0] is other.operands[0]):
+        return None
+    by = terms.add((1, _offset(then)), (-1, _offset(symbol)))
     return None if _moves(by, loop) else by
 
 

@@ -279,18 +279,13 @@ class Terms:
 
     def quotient(self, one: Term, other: Term) -> Term:
         """A whole quotient, rounded towards zero or down, which is the same for what is not negative."""
-        by = other.constant
+        by, value = other.constant, one.constant
         if by == 1:
             return one
-        if by:
-            whole = {m: c for m, c in one.parts.items() if c % by == 0}
-            rest = {m: c for m, c in one.parts.items() if c % by}
-            multiple = self.sum({m: c // by for m, c in whole.items()})
-            if not rest:
-                return multiple
-            if self.sum(rest).constant is not None or not whole:
-                value = one.constant
-                return self.number(value // by) if value is not None else self.opaque("quotient", one, other)
+        if by and value is not None:
+            return self.number(value // by)
+        if by and all(c % by == 0 for c in one.parts.values()):
+            return self.sum({m: c // by for m, c in one.parts.items()})
         return self.opaque("quotient", one, other)
 
     def remainder(self, one: Term, other: Term) -> Term:

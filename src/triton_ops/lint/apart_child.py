@@ -25,6 +25,7 @@ from triton_ops.lint.memory_watch import (
     Observation,
     RunRecord,
     WatchRequest,
+    bytes_of_elements,
     named_tensors,
     watch_launches,
 )
@@ -161,11 +162,7 @@ def _find_unwritten(watch: MemoryWatch, outputs: list[tuple[str, Any]]) -> Itera
         origin = tensor.untyped_storage().data_ptr()
         if origin not in watch.stores or not tensor.numel():
             continue
-        bytes_written = torch.from_numpy(watch.stores[origin])
-        width = tensor.element_size()
-        steps = tuple(step * width for step in tensor.stride())
-        first = tensor.storage_offset() * width
-        stores = bytes_written.as_strided((*tensor.shape, width), (*steps, 1), first).any(-1)
+        stores = bytes_of_elements(tensor, torch.from_numpy(watch.stores[origin])).any(-1)
         fresh = torch.empty_like(tensor)
         ArgumentSet.fill_with_poison(fresh)
         poisoned = (tensor == fresh) | ((tensor != tensor) & (fresh != fresh))

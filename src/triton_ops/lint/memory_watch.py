@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from triton_ops.backend import Arguments, Protection
+from triton_ops.backend import Arguments, Protection, replaced
 from triton_ops.base import require
 from triton_ops.processes import Surroundings
 
@@ -150,11 +150,16 @@ def regions_of(originals: Mapping[str, Any], copies: Mapping[str, Any]) -> list[
 def _own_bytes(tensor: Any, size: int) -> Any:
     """Which bytes of its storage are a tensor's: bool [size]."""
     torch = require("torch", "watching a launch")
+    room = torch.zeros(size, dtype=torch.bool)
+    bytes_of_elements(tensor, room).fill_(True)
+    return room.numpy()
+
+
+def bytes_of_elements(tensor: Any, storage_bytes: Any) -> Any:
+    """Of what is known of each byte of a storage, that of a tensor in it: along a last axis, of each element."""
     width = tensor.element_size()
-    room = torch.zeros((size // width + 1, width), dtype=torch.bool)
-    steps = tuple(step * width for step in tensor.stride())
-    room.as_strided((*tensor.shape, width), (*steps, 1), tensor.storage_offset() * width).fill_(True)
-    return room.reshape(-1)[:size].numpy().copy()
+    steps = (step * width for step in tensor.stride())
+    return storage_bytes.as_strided((*tensor.shape, width), (*steps, 1), tensor.storage_offset() * width)
 
 
 _SHIFT_BITS = 48  # addresses of a process have 47
@@ -365,7 +370,6 @@ def watch_launches(watch: MemoryWatch) -> Iterator[None]:
     function = interpreter.InterpretedFunction
     native, run, convert = _Native(interpreter._interpreter), function.run, interpreter._implicit_cvt
     tuner: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
-    tune = tuner.run
 
     def run_watched(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
@@ -388,13 +392,12 @@ def watch_launches(watch: MemoryWatch) -> Iterator[None]:
     def converted(argument: Any) -> Any:
         return native.launch.shifted(argument, convert(argument))
 
-    interpreter._interpreter, function.run, interpreter._implicit_cvt = native, run_watched, converted
-    tuner.run = _run_first
-    try:
+    with (
+        replaced(interpreter, {"_interpreter": native, "_implicit_cvt": converted}),
+        replaced(function, {"run": run_watched}),
+        replaced(tuner, {"run": _run_first}),
+    ):
         yield
-    finally:
-        interpreter._interpreter, function.run, interpreter._implicit_cvt = native.native, run, convert
-        tuner.run = tune
 
 
 def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:

@@ -13,10 +13,7 @@ from triton_ops.dispatch import Chooser
 from triton_ops.exceptions import TargetError
 
 _MODULES = {
-    "matmul": "products",
-    "linear": "products",
-    "bmm": "products",
-    "scaled_mm": "products",
+    **dict.fromkeys(("matmul", "linear", "bmm", "scaled_mm"), "products"),
     "conv2d": "convolution",
     "softmax": "rows",
     "sdpa": "attention",
