@@ -10,7 +10,6 @@ Empty lines, and what follows a `#` at the start of a line or after a space, are
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import uuid
@@ -23,7 +22,7 @@ from typing import Annotated, Any
 import msgspec
 
 from triton_ops.backend import Operation
-from triton_ops.base import NamedFile, is_positive
+from triton_ops.base import DamagedError, NamedFile, Sealed, is_positive
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation import Stations
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
@@ -77,23 +76,8 @@ def problems_in(lines: Iterable[str], name: str) -> Iterator[ProblemLine]:
 
 
 def _object(text: str, where: str) -> dict[str, Any]:
-    try:
-        fields = json.loads(text, object_pairs_hook=lambda pairs: _each_once(pairs, where))
-    except SettingsError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{where}: this is no JSON object: {error}", hint=_FORM) from error
-    if not isinstance(fields, dict):
-        raise SettingsError(f"{where}: this is no JSON object", hint=_FORM)
-    return fields
-
-
-def _each_once(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
-    """The fields of a JSON object, of which JSON would keep the last one of each name."""
-    names = [name for name, _ in pairs]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise SettingsError(f"{where}: {twice} stands twice", hint=_FORM)
-    return dict(pairs)
+    with SettingsError.when(f"{where}: this is no JSON object with each name once", _FORM, DamagedError):
+        return Sealed.unambiguous(text)
 
 
 def _words(text: str, where: str) -> dict[str, Any]:
