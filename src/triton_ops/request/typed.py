@@ -310,10 +310,8 @@ def _json_space(text: str) -> dict[str, Any]:
         content = json.loads(source)
     if not isinstance(content, dict) or not all(isinstance(values, list) for values in content.values()):
         raise SpaceError(f"--space {_short(text)} is no object of lists", hint=_JSON_HINT)
-    try:
+    with SpaceError.when(f"--space {_short(text)} is nested too deep", _JSON_HINT, RecursionError):
         return {name: [as_tuples(value) for value in values] for name, values in content.items()}
-    except RecursionError as error:
-        raise SpaceError(f"--space {_short(text)} is nested too deep", hint=_JSON_HINT) from error
 
 
 def _short(text: str) -> str:
