@@ -270,7 +270,7 @@ def _write(tables: Sequence[FormTable], sharing: Sequence[EngineProblem], folder
     What the engine cannot have is refused before anything is replaced.
     """
     forms = [form_of(each.form, each.facts) for each in sharing]
-    try:
+    with CacheError.when(f"{path.parent} cannot be written", "name another folder"):
         file_text(tables, _bytes_of(path), path, forms)
         path.parent.mkdir(parents=True, exist_ok=True)
         with Lockfile.editing(path):  # an export of another model may have written the file meanwhile
@@ -280,9 +280,6 @@ def _write(tables: Sequence[FormTable], sharing: Sequence[EngineProblem], folder
             backup = Sealed({"before": content, "exported": fingerprint(text)})
             NamedFile(path.with_name(path.name + _BEFORE)).write(json.dumps(backup))
             NamedFile(path).write(text)
-    except OSError as error:
-        why = error.strerror or error
-        raise CacheError(f"{path.parent} cannot be written: {why}", hint="name another folder") from error
     for form, table in tables:
         for row in table.rows:
             answer = form.look_up(folder, table.facts, row.at)
@@ -299,12 +296,11 @@ def _undone(path: Path, *, dry_run: bool) -> list[dict[str, Any]]:
     backup = path.with_name(path.name + _BEFORE)
     if not StoredFile(backup).exists:
         return []
-    try:
+    damages = (OSError, DamagedError, KeyError, AttributeError, UnicodeError)
+    with CacheError.when(f"{path} cannot be put back", f"look at {backup}", *damages):
         content = Sealed.read(NamedFile(backup).read())
         before = None if content["before"] is None else content["before"].encode(_BYTES)
         unchanged = fingerprint(NamedFile(path).read().decode(_BYTES)) == content["exported"]
-    except (OSError, DamagedError, KeyError, AttributeError, UnicodeError) as error:
-        raise CacheError(f"{path} cannot be put back: {error}", hint=f"look at {backup}") from error
     if not unchanged:
         raise CacheError(f"{path} has changed since it was exported: nothing is put back", hint=f"look at {backup}")
     if not dry_run:

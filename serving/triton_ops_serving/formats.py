@@ -142,10 +142,8 @@ def file_text(tables: Sequence[FormTable], before: bytes | None, path: Path, sha
     form, table = tables[0]
     if not isinstance(form, VllmLora):
         return form.text(table)
-    try:
+    with CacheError.when(f"{path} is no table", "remove it", DamagedError):
         content = Sealed.parsed(before) if before else {}
-    except DamagedError as error:
-        raise CacheError(f"{path} is no table: {error}", hint="remove it") from error
     sizes = sorted({row.at for _, table in tables for row in table.rows})
     for form, table in cast("Sequence[tuple[VllmLora, Table]]", tables):
         rows = tuple(replace(form.choose(table, {}, at), at=at) for at in sizes)  # else another layer's would serve

@@ -79,10 +79,8 @@ class Model:
         for name, number, least in (("tp", ranks, 1), ("lora-rank", adapters[0], 0), ("max-loras", adapters[1], 1)):
             if number < least:
                 raise SettingsError(f"--{name} is {number}; it must be {least} or more", hint=f"--{name} 8")
-        try:
+        with SettingsError.when(f"{path} is no config.json", "name that of a model", OSError, DamagedError):
             values = Sealed.parsed(NamedFile(path).read())
-        except (OSError, DamagedError) as error:
-            raise SettingsError(f"{path} is no config.json: {error}", hint="name that of a model") from error
         return cls(values, ranks, expert_parallel=expert_parallel, adapters=adapters)
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -184,11 +183,7 @@ def _beside_operation(
 
 
 def _argument_names(kernel: FunctionKernel, tunables: list[str], problem: Problem) -> list[str]:
-    try:
-        parameters = inspect.signature(kernel.function).parameters.values()
-    except (TypeError, ValueError) as error:
-        message = f"{kernel.name} does not tell its parameters"
-        raise TargetError(message, hint="write a Python function around it, and compare that") from error
+    parameters = TypedProblem.parameters(kernel).values()
     names = [name for name, _ in problem.arguments]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return names

@@ -10,20 +10,19 @@ Empty lines, and what follows a `#` at the start of a line or after a space, are
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import shlex
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from triton_ops.backend import Operation
-from triton_ops.base import NamedFile, is_positive
+from triton_ops.base import DamagedError, NamedFile, Sealed, is_positive
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation import Stations
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
@@ -77,23 +76,8 @@ def problems_in(lines: Iterable[str], name: str) -> Iterator[ProblemLine]:
 
 
 def _object(text: str, where: str) -> dict[str, Any]:
-    try:
-        fields = json.loads(text, object_pairs_hook=lambda pairs: _each_once(pairs, where))
-    except SettingsError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{where}: this is no JSON object: {error}", hint=_FORM) from error
-    if not isinstance(fields, dict):
-        raise SettingsError(f"{where}: this is no JSON object", hint=_FORM)
-    return fields
-
-
-def _each_once(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
-    """The fields of a JSON object, of which JSON would keep the last one of each name."""
-    names = [name for name, _ in pairs]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise SettingsError(f"{where}: {twice} stands twice", hint=_FORM)
-    return dict(pairs)
+    with SettingsError.when(f"{where}: this is no JSON object with each name once", _FORM, DamagedError):
+        return Sealed.unambiguous(text)
 
 
 def _words(text: str, where: str) -> dict[str, Any]:
@@ -124,45 +108,27 @@ def _checked(fields: Mapping[str, Any], where: str) -> ProblemLine:
         raise SettingsError(f"{where}: a problem by its name has its shape and dtype", hint="leave one of them out")
     values = {}
     for name, value in fields.items():
-        convert, rule = _FIELDS[name]
-        with suppress(TypeError, ValueError, OverflowError):
-            values[name] = convert(value)
-        if values.get(name) is None:
-            raise SettingsError(f"{where}: {name} {rule.format(value)}", hint=_FORM)
+        kind, rule = _FIELDS[name]
+        plain = value.lower().split("x") if name == "shape" and isinstance(value, str) else value
+        try:
+            values[name] = msgspec.convert(plain, kind, strict=not isinstance(value, str))
+        except msgspec.ValidationError as error:
+            raise SettingsError(f"{where}: {name} {rule.format(value)}", hint=_FORM) from error
     return ProblemLine(where=where, **values)
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _shape(value: Any) -> tuple[int, ...] | None:
-    parts = value.lower().split("x") if isinstance(value, str) else value
-    extents = tuple(map(int, parts)) if all(type(part) in (int, str) for part in parts) else ()
-    return extents if extents and min(extents) >= 1 else None
-
-
-def _space(value: Any) -> dict[str, list[Any]] | None:
-    lists = isinstance(value, dict) and all(isinstance(values, list) for values in value.values())
-    return value if lists and value else None
-
-
-def _flag(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else {"true": True, "false": False}.get(value)
-
-
-def _weight(value: Any) -> float | None:
-    weight = math.nan if isinstance(value, bool) else float(value)
-    return weight if 0 < weight < math.inf else None
-
-
-_WORD = _text, "is {!r}; it must be a word"
-_FIELDS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
-    "target": _WORD, "shape": (_shape, "{!r} is not made of whole numbers of 1 or more"), "dtype": _WORD,
-    "problem": _WORD, "device": _WORD, "space": (_space, "is {!r}; it must be an object of lists"),
-    "warm": (_flag, "is {!r}; it must be true or false"), "weight": (_weight, "is {!r}; it must be a positive number"),
+_WORD = Annotated[str, msgspec.Meta(min_length=1)], "is {!r}; it must be a word"
+_FIELDS: Mapping[str, tuple[Any, str]] = {
+    "target": _WORD, "dtype": _WORD, "problem": _WORD, "device": _WORD,
+    "shape": (
+        Annotated[tuple[Annotated[int, msgspec.Meta(ge=1)], ...], msgspec.Meta(min_length=1)],
+        "{!r} is not made of whole numbers of 1 or more",
+    ),
+    "space": (Annotated[dict[str, list[Any]], msgspec.Meta(min_length=1)], "is {!r}; it must be an object of lists"),
+    "warm": (bool, "is {!r}; it must be true or false"),
+    "weight": (Annotated[float, msgspec.Meta(gt=0, le=1e300)], "is {!r}; it must be a positive number"),
 }  # fmt: skip
-"""How the value of each field is read, None where it does not fit, and what is said then."""
+"""The type of each field, and what is said of a value that does not fit."""
 
 
 @dataclass(frozen=True, kw_only=True)

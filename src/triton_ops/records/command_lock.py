@@ -317,10 +317,8 @@ def _rule(text: str, points: Sequence[int]) -> str | BucketRule:
     kind, at, cap = text.strip().partition("@")
     if kind != MEASURED:
         return text
-    try:
+    with SettingsError.when(f"{text!r} is no rule for buckets", f"write {MEASURED}@1.5", ValueError):
         return Nearest(tuple(points), float(cap) if at else _CAP)
-    except ValueError as error:
-        raise SettingsError(f"{text!r} is no rule for buckets", hint=f"write {MEASURED}@1.5") from error
 
 
 def lock_command(

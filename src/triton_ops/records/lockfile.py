@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,10 +26,10 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, cached_property, canonical_json
-from triton_ops.exceptions import CacheError, LockfileError, SpaceError
+from triton_ops.exceptions import LockfileError, SpaceError
 from triton_ops.records.lock_entry import BY_HAND, EXPECTED, LockedDevice, LockEntry
 from triton_ops.records.record import with_defaults
-from triton_ops.records.store import check_kind, parse_object
+from triton_ops.records.store import check_kind
 from triton_ops.settings import expanded
 from triton_ops.space import Config, why_not_of_a_file
 from triton_ops.values import Key
@@ -388,30 +388,13 @@ def _object(text: str | bytes) -> dict[str, Any]:
     lines = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     if re.search(rb"^<<<<<<< ", lines, re.MULTILINE):  # no value begins a line: in JSON's texts line ends are escaped
         raise LockfileError("a merge left conflicts in it", hint="settle them, then run `triton-ops lock --refresh`")
-    with LockfileError.when("it is no lockfile", "`triton-ops lock` writes one", CacheError, DamagedError):
-        content = parse_object(text)
-        _unambiguous(text)
+    with LockfileError.when("it is no lockfile", "`triton-ops lock` writes one", DamagedError):
+        content = Sealed.unambiguous(text)
     check_kind(content, KIND, SCHEMA_VERSION, "write it again with `triton-ops lock`", LockfileError)
     entries = content.get("entries")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise LockfileError("it has no list of entries", hint="`triton-ops lock` writes one")
     return content
-
-
-def _unambiguous(text: bytes | str) -> None:
-    """Refuse a JSON text in which an object has a name twice: people read the first, and programs take the last.
-
-    What is no JSON is for `parsed` to refuse. Cost: several times that of `parsed`; for files that people review.
-    """
-
-    def once(pairs: list[tuple[str, Any]]) -> None:
-        names = [name for name, _ in pairs]
-        if len({*names}) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise DamagedError(f"an object in it has the name {twice!r} twice")
-
-    with suppress(json.JSONDecodeError, RecursionError):
-        json.loads(text, object_pairs_hook=once)
 
 
 def _damage(content: Mapping[str, Any]) -> str | None:

@@ -186,6 +186,13 @@ class TypedProblem:
     config = staticmethod(parse_config)
     pairs = staticmethod(parse_pairs)
 
+    @staticmethod
+    def parameters(kernel: FunctionKernel) -> Mapping[str, inspect.Parameter]:
+        """A function's parameters by name; `TargetError` if it does not tell them."""
+        hint = "write a Python function around it, and name that"
+        with TargetError.when(f"{kernel.name} does not tell its parameters", hint, TypeError, ValueError):
+            return inspect.signature(kernel.function).parameters
+
     @property
     def shape(self) -> tuple[int, ...] | None:
         """The first shape; None if none is given."""
@@ -235,7 +242,7 @@ class TypedProblem:
 
     def tensors(self, kernel: FunctionKernel, tunables: Collection[str]) -> dict[str, Any]:
         """A function's arguments by name: a tensor for each parameter without a default, and those that were typed."""
-        parameters = _parameters(kernel)
+        parameters = self.parameters(kernel)
         takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
         _check_typed(kernel.name, () if takes_any else self.arguments, parameters)
         names = [name for name in _required(kernel) if name not in tunables and name not in self.arguments]
@@ -274,17 +281,8 @@ def _check_typed(name: str, arguments: Collection[str], known_names: Collection[
         )
 
 
-def _parameters(kernel: FunctionKernel) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(kernel.function).parameters
-    except (TypeError, ValueError) as error:
-        raise TargetError(
-            f"{kernel.name} does not tell its parameters", hint="write a Python function around it, and tune that"
-        ) from error
-
-
 def _required(kernel: FunctionKernel) -> list[str]:
-    parameters = _parameters(kernel).values()
+    parameters = TypedProblem.parameters(kernel).values()
     required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if positional := [p.name for p in required if p.kind is p.POSITIONAL_ONLY]:
         raise TargetError(
@@ -312,10 +310,8 @@ def _json_space(text: str) -> dict[str, Any]:
         content = json.loads(source)
     if not isinstance(content, dict) or not all(isinstance(values, list) for values in content.values()):
         raise SpaceError(f"--space {_short(text)} is no object of lists", hint=_JSON_HINT)
-    try:
+    with SpaceError.when(f"--space {_short(text)} is nested too deep", _JSON_HINT, RecursionError):
         return {name: [as_tuples(value) for value in values] for name, values in content.items()}
-    except RecursionError as error:
-        raise SpaceError(f"--space {_short(text)} is nested too deep", hint=_JSON_HINT) from error
 
 
 def _short(text: str) -> str:

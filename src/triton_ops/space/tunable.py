@@ -208,13 +208,9 @@ class Constraint:
 def _parameter_names(name: str, predicate: Any) -> tuple[str, ...]:
     if not callable(predicate):
         raise KernelTypeError(f"constraint {name!r} has the predicate {predicate!r}, which is not callable")
-    try:
+    what = f"constraint {name!r} has the predicate {predicate!r}, which does not tell its parameters"
+    with KernelTypeError.when(what, "write a lambda around it, with the tunables as its parameters", ValueError):
         parameters = inspect.signature(predicate).parameters.values()
-    except ValueError as error:
-        raise KernelTypeError(
-            f"constraint {name!r} has the predicate {predicate!r}, which does not tell its parameters",
-            hint="write a lambda around it, with the tunables as its parameters",
-        ) from error
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise KernelTypeError(
