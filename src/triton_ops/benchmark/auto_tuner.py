@@ -1,7 +1,8 @@
 """`TritonAutoTuner`: the documented tuner for any callable, with an exact number of calls per configuration.
 
-Every config is warmed up; then all are timed in rounds of random order, so that a device whose clock drifts favours no
-config. For search, verification, run logs and records beyond a plain config cache, use `triton_ops.tune`.
+Every config is warmed up, and the results of its first and its last warm-up call are judged; then all are timed in
+rounds of random order, so that a device whose clock drifts favours no config. For search, isolation, run logs and
+records beyond a plain config cache, use `triton_ops.tune`.
 
 Throughput and bandwidth are derived from the least bytes and operations of the work; the traffic of a real kernel may
 be larger.
@@ -17,10 +18,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, FunctionKernel
+from triton_ops.benchmark.comparing import UNCHECKED, Manner
+from triton_ops.benchmark.judging import ConfigJudge
 from triton_ops.benchmark.plain_configs import ABOVE_0, ConfigCache, checked, checked_runs
 from triton_ops.benchmark.timing import measuring
 from triton_ops.device import gpu_missing, probe
@@ -29,7 +33,7 @@ from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsErr
 from triton_ops.space import Config, ConfigSpace, given_back
 from triton_ops.timing import Arm, EmptyCaptureError, HostTimer, Launch, Rounds, Sampler, SharedTimer, Timer
 from triton_ops.values import KernelMetrics as KernelMetrics
-from triton_ops.values import Measurement, Status, TensorSpec, Trial, Work
+from triton_ops.values import Measurement, Status, TensorSpec, Trial, Work, as_callable
 from triton_ops.values import TuningResult as TuningResult
 
 ALONE = "low: the cached winner alone was measured, and compared with nothing"
@@ -58,12 +62,13 @@ def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> 
 
 
 _log = logging.getLogger("triton_ops")
+_UNJUDGED = f"nothing: {UNCHECKED}"
 _NEVER = Sampler(lambda _: list)  # of a config that failed, or is not prepared yet
 _ROUNDS = 10  # the timed calls of a config are spread over this many rounds, if there are at least as many calls
 
 
 class TritonAutoTuner:
-    """Measures every configuration of a callable and keeps the fastest.
+    """Measures every configuration of a callable and keeps the fastest of those with right results.
 
     Not safe to use from several threads at once; its cache is.
 
@@ -78,6 +83,9 @@ class TritonAutoTuner:
         cache: The config cache.
         all_configs: Every config, in product order, the last name fastest.
         timer: The clock; None takes the host's clock, and for CUDA tensors the clock that `tune` would take.
+        reference: Returns the right result for the same arguments; None, as at first, judges by the first config that
+            runs, as `tune` does by its default.
+        check: Whether results are judged, as at first; False takes times alone, and says so.
 
     Raises:
         KernelTypeError: `kernel_fn` is not callable.
@@ -109,6 +117,8 @@ class TritonAutoTuner:
             dict(config.with_members(self._space.members)) for config in self._space
         ]
         self.timer: Timer | None = None
+        self.reference: Callable[..., Any] | None = None
+        self.check = True
 
     def tune(
         self,
@@ -120,6 +130,11 @@ class TritonAutoTuner:
         **kwargs: Any,
     ) -> TuningResult:
         """Measure every config on these arguments, or only the cached winner.
+
+        A config whose results are not those of the reference, else of the first config that runs, ends as `wrong`: what
+        its first and its last warm-up call return and change is judged by the rule of `triton_ops.tune`. A result that
+        goes wrong in timed calls only is not seen, and without warm-up calls none is: no call is made beyond those that
+        were asked for. `verified` says what results were compared with.
 
         Tensors among the arguments are restored at the end, also those that a config writes, and their gradients.
 
@@ -139,14 +154,16 @@ class TritonAutoTuner:
             ConfigCollisionError: A tunable has the name of an argument passed here.
             UnknownTunableError: `kernel_fn` takes no keyword of a tunable's name.
             ConfigValueError: The cache cannot hold `problem_size`; see `ConfigCache.set`.
-            SettingsError: `performance` is no profile.
+            SettingsError: `performance` is no profile, or `check` no truth.
+            TargetError: The reference raises, or gives another result each time.
             KernelTypeError: A tensor is sparse or nested.
             TuningFailedError: Every config failed; the error holds the reason of each.
 
-        Cost: exactly `warmup_runs + benchmark_runs` calls per config; one copy of the arguments' tensors. On a GPU a
-        few more calls of the first config choose the timer, and there are the copies that keep L2 cold. A call that
-        takes less than 0.2 ms there is timed by replays of a graph, as by `tune`: `benchmark_runs` is then the number
-        of replays, each of several calls. A config that does nothing on the GPU fails there.
+        Cost: exactly `warmup_runs + benchmark_runs` calls per config; a copy of the arguments' tensors and of the
+        results of one config; the reference is called two or three times, on a further copy. On a GPU a few more calls
+        of the first config choose the timer, and there are the copies that keep L2 cold. A call that takes less than
+        0.2 ms there is timed by replays of a graph, as by `tune`: `benchmark_runs` is then the number of replays, each
+        of several calls. A config that does nothing on the GPU fails there.
         """
         start = time.monotonic()
         arguments = Arguments(args, kwargs)
@@ -156,28 +173,36 @@ class TritonAutoTuner:
         if performance is not None and not callable(getattr(performance, "metrics", None)):
             message = f"performance is {performance!r}; it must be a PerformanceProfile"
             raise SettingsError(message, hint="PerformanceProfile.gemm(M, N, K)")
+        manner = Manner(reference=as_callable("reference", self.reference), check=self.check)
         label = (kernel_type, problem_size, device) if device not in (None, "") and _is_given(problem_size) else None
         shared_timer = _shared_timer(arguments, device)
         subject = Subject.on(arguments, shared_timer.sets)
         with _restored(subject):
             if label is not None and (hit := self._cached(label)) is not None:
-                (trial,), _ = self._measure([hit], subject, shared_timer)
+                judge = ConfigJudge(subject.first, manner.reference) if manner.check else None
+                (trial,), _ = self._measure([hit], subject, shared_timer, judge)
                 if trial.ok:
                     return TuningResult(
                         **self._figures(trial, performance), problem_size=problem_size, device=device, from_cache=True,
                         all_results=[], confidence=ALONE, stopped="cached", elapsed_s=time.monotonic() - start,
+                        verified=judge.against if judge else _UNJUDGED,
                     )  # fmt: skip
                 _log.warning("cached config (%s) failed, searching again: %s", hit, trial.error)
-            trials, arms = self._measure([Config(c) for c in self.all_configs], subject, shared_timer)
+            judge = ConfigJudge(subject.first, manner.reference) if manner.check else None
+            trials, arms = self._measure([Config(c) for c in self.all_configs], subject, shared_timer, judge)
         winner = _fastest(trials, problem_size)
         if label is not None:
             self.cache.set(*label, dict(winner.config))
         figures = [self._figures(trial, performance) for trial in trials if trial.ok]
+        standing = standing_of(trials, arms, winner)
+        if judge and judge.doubt:
+            standing["confidence"] = f"low: {judge.doubt}"
         return TuningResult(
             **self._figures(winner, performance), problem_size=problem_size, device=device, from_cache=False,
             all_results=[(each["best_config"], each["metrics"]) for each in figures], trials=tuple(trials),
             stopped="complete", elapsed_s=time.monotonic() - start, totals=Trial.totals(tuple(trials)),
-            **standing_of(trials, arms, winner),
+            verified=judge.against if judge else _UNJUDGED,
+            **standing,
         )  # fmt: skip
 
     def get_cached_config(self, problem_size: Any, device: str, kernel_type: str = "unknown") -> dict[str, Any] | None:
@@ -211,7 +236,7 @@ class TritonAutoTuner:
         return config
 
     def _measure(
-        self, configs: Sequence[Config], subject: Subject, shared_timer: SharedTimer
+        self, configs: Sequence[Config], subject: Subject, shared_timer: SharedTimer, judge: ConfigJudge | None
     ) -> tuple[list[Trial], list[Arm]]:
         """One trial and one arm per config, in the order given; each config is called exactly as often as asked.
 
@@ -222,11 +247,10 @@ class TritonAutoTuner:
         executables = [self._kernel.compile(config, subject.arguments) for config in members]
         subject.restores, arms = self.warmup_runs == 0, list[Arm]()
         with contextlib.redirect_stdout(_WithoutDumps(sys.stdout)), measuring(shared_timer.device_name):
-            for executable in executables:
-                arms.append(Arm(_NEVER, error=self._warm_up(executable.bind(subject.arguments))))
-                if subject.first.changed():
-                    subject.first.restore()
-                    subject.restores = True
+            for config, executable in zip(configs, executables, strict=True):
+                fault = partial(judge.fault, config) if judge else lambda _: ""
+                arms.append(Arm(_NEVER, error=self._warm_up(executable.bind(subject.arguments), subject, fault)))
+                _restore(subject)
             timer = self._prepare(arms, [subject.launch(executable) for executable in executables], shared_timer)
             self._time(arms, timer)
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], arms
@@ -262,15 +286,27 @@ class TritonAutoTuner:
                 arm.visit_samples = samples
             rounds.run(arms, count)
 
-    def _warm_up(self, call: Callable[[], Any]) -> Exception | None:
+    def _warm_up(self, call: Callable[[], Any], subject: Subject, fault: Callable[[Any], str]) -> Exception | None:
+        """Call a config untimed; what its first and its last call do to the arguments as they were must be right."""
         try:
-            for _ in range(self.warmup_runs):
-                call()
+            for run in range(1, self.warmup_runs + 1):
+                if run == self.warmup_runs:
+                    _restore(subject)
+                answer = call()
+                if run in (1, self.warmup_runs) and (how := fault(answer)):
+                    raise CandidateError(Status.WRONG, how if run == 1 else f"called again, {how}")
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too; it ends this config
             return CandidateError.of(error, Status.RUNTIME)  # without the frames, which hold the call's allocations
         return None
+
+
+def _restore(subject: Subject) -> None:
+    """Undo what calls have changed in the arguments, which is then undone before each timed call too."""
+    if subject.first.changed():
+        subject.first.restore()
+        subject.restores = True
 
 
 @contextlib.contextmanager

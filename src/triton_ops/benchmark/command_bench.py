@@ -17,10 +17,10 @@ from triton_ops.dispatch import Decision, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, UntunedError
 from triton_ops.kernels import TypedTarget
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
-from triton_ops.request import TuneOptions, TuneProblem, TypedProblem, named_object
+from triton_ops.request import TuneOptions, TuneProblem, TypedProblem, named_function
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
-from triton_ops.values import Key, Measurement, Problem, as_callable, dtype_name
+from triton_ops.values import Key, Measurement, Problem, dtype_name
 
 _ALL_KERNELS = "kernels"  # the TARGET that stands for all shipped kernels
 _WINNER, _DEFAULT = "winner", "default"
@@ -235,9 +235,10 @@ def bench_command(
 ) -> Facts:
     """Find out whether A is faster than B, by running both in turn on one problem, if the results of both are right.
 
-    A wrong result is the verdict, and exit code 5. With one TARGET, its winner or --config is compared with its default
-    config. The winner of an operation is the config with which a call would run, as `why` tells. `bench kernels`
-    compares every shipped kernel with the vendor's library, eager PyTorch and torch.compile at its named problems.
+    A wrong result is the verdict, and exit code 5, as are results that differ without a reference. With one TARGET, its
+    winner or --config is compared with its default config. The winner of an operation is the config with which a call
+    would run, as `why` tells. `bench kernels` compares every shipped kernel with the vendor's library, eager PyTorch
+    and torch.compile at its named problems.
     """
     if target == _ALL_KERNELS:
         one = {"B": other, "--shape": shape, "--dtype": dtype, "--arg": arg, "--config": config, "--config-b": config_b,
@@ -255,11 +256,12 @@ def bench_command(
         probe(request.device)
     folder_of(options.cache_dir)
     with only_data_on_stdout():
+        hint = "name a function that returns the right result for the same arguments"
+        right = None if reference is None else named_function("--reference", reference, hint)
         a, b = bench_contestants((target, other), configs, request)
         if a.kernel == b.kernel and a.config == b.config:
             text = f"({a.config})" if a.config else "no config"
             tell(f"a and b are the same: {a.target} with {text}")
-        right = None if reference is None else as_callable("reference", named_object(reference))
         manner = Manner(cold=request.cold, seed=options.seed, wait=options.wait, reference=right, check=not no_check)
         with rounds_bar((a.name, b.name), seconds) as follow:
             comparison = compare_contestants(a, b, policy, manner, follow=follow)
@@ -290,7 +292,7 @@ def _as_json(a: BenchContestant, b: BenchContestant, comparison: Comparison) -> 
     return {
         **Facts.members(comparison, *figures), "problem": a.problem.label, "device": probe(a.device_name).name,
         "a": _contestant_json(a, comparison.a), "b": _contestant_json(b, comparison.b),
-        **Facts.members(comparison, "guard", "notes", "wrong", "verified"),
+        **Facts.members(comparison, "guard", "notes", "wrong", "disputed", "verified"),
     }  # fmt: skip
 
 

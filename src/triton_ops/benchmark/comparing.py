@@ -21,7 +21,7 @@ from triton_ops.request import TuneOptions
 from triton_ops.timing import Arm, DuelPolicy, GuardSummary, Interval, Rounds, Sampler, Timer
 from triton_ops.values import Measurement, as_callable
 
-_UNCHECKED = "no check was asked for"
+UNCHECKED = "no check was asked for"
 _LEAST_LIMIT_S = 5.0  # of one call: the first may have to load what it needs
 Follow = Callable[[int, float], None]
 """Called after every round with the number of rounds so far and the seconds since the first began."""
@@ -67,6 +67,7 @@ class Comparison:
         guard: Summary of the device's sensors during the comparison.
         notes: Remarks on how it was measured, such as that other programs used the CPUs.
         wrong: By name of a contestant how its results are wrong; empty if all are right.
+        disputed: Whether `wrong` names both, since they differ and there is no reference: one of them is wrong.
         verified: What results were compared with, such as `a in float64`; begins with `nothing` where they were not.
     """
 
@@ -82,7 +83,8 @@ class Comparison:
     guard: GuardSummary | None = None
     notes: tuple[str, ...] = ()
     wrong: Mapping[str, str] = field(default_factory=dict)
-    verified: str = f"nothing: {_UNCHECKED}"
+    disputed: bool = False
+    verified: str = f"nothing: {UNCHECKED}"
 
     @property
     def a_ms(self) -> float:
@@ -128,6 +130,8 @@ class Comparison:
     def __str__(self) -> str:
         a, b = self.names
         notes = "".join(f"\nNote: {note}" for note in self.notes)
+        if self.disputed:
+            return f"{a} and {b} differ, and without a reference nothing says which is wrong; {self.wrong[b]}{notes}"
         if self.wrong:
             faults = "; ".join(f"{name} gives a wrong result: {fault}" for name, fault in self.wrong.items())
             return f"{faults}; compared with {self.verified}{notes}"
@@ -170,7 +174,8 @@ def compare(
 
     Results are judged by the rule for verdicts, before anything is timed and once more afterwards: by the reference,
     else that of an operation among the two, else by a, which is asked in higher precision too. A contestant must
-    change the same arguments as a does. Where a result is wrong, the verdict is `wrong`, and no time counts.
+    change the same arguments as a does. Where a result is wrong, the verdict is `wrong`, and no time counts. Where the
+    two differ and there is no reference, one of them is wrong, and nothing says which: `disputed` is set.
 
     A round visits a, b, and a twin of a, in random order. A difference counts if its interval excludes 0, and if it is
     larger than 0.5 %, than the difference of a from its twin, and than one tick of the clock. Effects that differ from
@@ -264,14 +269,15 @@ def compare_contestants(
     a, b = (replace(each, limit_s=limit_s) for each in (a, b))
     with measuring(a.device_name, manner.wait) as notes:
         judge = Judge((a, b), manner.reference) if manner.check else None
-        verified, remark = (judge.against, judge.remark) if judge else (f"nothing: {_UNCHECKED}", _UNCHECKED)
+        verified, remark = (judge.against, judge.remark) if judge else (f"nothing: {UNCHECKED}", UNCHECKED)
         wrong = judge.wrong() if judge else {}
-        duel = {} if wrong else _duel(a, b, policy, manner, follow)
+        duel: dict[str, Any] = {} if wrong else _duel(a, b, policy, manner, follow)
         wrong = wrong or (judge.wrong_again() if judge else {})
         remarks = (*notes(), *([f"results were not compared: {remark}"] if remark else []))
         common: dict[str, Any] = {"names": (a.name, b.name), "notes": remarks, "verified": verified}
-        fields: dict[str, Any] = {"verdict": "wrong", "wrong": MappingProxyType(wrong)} if wrong else duel
-        return Comparison(**fields, **common)
+        if wrong and judge:
+            duel = {"verdict": "wrong", "wrong": MappingProxyType(wrong), "disputed": judge.disputed}
+        return Comparison(**duel, **common)
 
 
 def _duel(a: Contestant, b: Contestant, policy: DuelPolicy, manner: Manner, follow: Follow) -> dict[str, Any]:

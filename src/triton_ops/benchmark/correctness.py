@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from triton_ops.backend import Arguments, Protection
+from triton_ops.backend import Arguments
 from triton_ops.base import require
+from triton_ops.benchmark.judging import judged_call
 from triton_ops.benchmark.plain_configs import checked
-from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import KernelTypeError, SettingsError
 
 _SMALL = 1e-10  # added to what errors are divided by
@@ -101,9 +101,8 @@ class CorrectnessVerifier:
             raise SettingsError(f"reference is {reference!r}; it must be a function")
         if not isinstance(args, (tuple, list)):
             raise SettingsError(f"args is a {type(args).__name__}; it must be a tuple of arguments", hint="args=(x,)")
-        arguments = Protection.private_copy(Arguments(tuple(args), dict(kwargs or {})))
-        right = ReferenceResults(reference, arguments, outputs)
-        fault = right.fault(right.as_list(actual))
+        arguments = Arguments(tuple(args), dict(kwargs or {}))
+        _, fault = judged_call(lambda *_, **__: actual, reference, arguments, outputs)
         return not fault, fault
 
     def _details(self, right: bool, figures: Sequence[float], wrong: int, total: int) -> dict[str, Any]:

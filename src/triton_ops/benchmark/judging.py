@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from triton_ops.backend import Arguments, ArgumentSet, CandidateError, FunctionKernel, Protection
 from triton_ops.benchmark.timing import Contestant, blame_calls_of
 from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import TargetError, TritonKernelError
+from triton_ops.space import Config
 from triton_ops.values import Tolerance
 
 
@@ -90,6 +91,15 @@ def _halve(arguments: Arguments) -> None:
             value *= 0.5
 
 
+def _other_changes(names: Sequence[str], changes: Mapping[str, Any], first: str) -> str:
+    """How the names of what a contestant changes differ from those of the first one, in words; empty if they do not."""
+    if more := [name for name in changes if name not in names]:
+        return f"it changes {' and '.join(more)}, which {first} does not do"
+    if fewer := [name for name in names if name not in changes]:
+        return f"it does not change {' and '.join(fewer)}, as {first} does"
+    return ""
+
+
 class _Group:
     """Contestants on equal inputs, which one judge serves; `against` is that judge in words."""
 
@@ -133,6 +143,15 @@ class _Group:
         """The difference of the results of a contestant's last call from the right ones, in words; empty for none."""
         return self._right.fault(run.results, run.executable.tf32)
 
+    def disputes(self, faults: Mapping[str, str]) -> dict[str, str]:
+        """What faults say where the first contestant, itself without one, is the judge: that others differ from it."""
+        first = self._first.contestant.name
+        others = [run.contestant.name for run in self.runs if run.contestant.name in faults]
+        if self.who != first or not others or first in others:
+            return {}
+        texts = {name: f"{name} beside {first}: {faults[name]}" for name in others}
+        return {first: "; ".join(texts.values()), **texts}
+
     def stale(self, outputs: Collection[str]) -> dict[str, str]:
         """The contestants that keep their results where another one's change with the inputs, each with how."""
         keeps = {run: run.keeps_its_results(outputs) for run in self.runs}
@@ -142,12 +161,8 @@ class _Group:
 
     def fault(self, run: _Run) -> str:
         """The fault of what the last call of a contestant did, in words; empty if it is right."""
-        first, names = self._first.contestant.name, self._names
-        if more := [name for name in run.changes if name not in names]:
-            return f"it changes {' and '.join(more)}, which {first} does not do"
-        if fewer := [name for name in names if name not in run.changes]:
-            return f"it does not change {' and '.join(fewer)}, as {first} does"
-        if fault := self.difference(run):
+        names = self._names
+        if fault := _other_changes(names, run.changes, self._first.contestant.name) or self.difference(run):
             return fault
         fault = self._changes.fault([run.changes[name] for name in names]) if self._changes else ""
         return f"in {' and '.join(names)}, which it changes, {fault}" if fault else ""
@@ -158,12 +173,14 @@ class Judge:
 
     `against` says in words what results are compared with, and `remark` what of them is not compared, if anything.
     Contestants with other inputs are judged by their own operation's reference. Raises a `TargetError` where a
-    contestant raises, or where what is to be right is another result each time.
+    contestant raises, or where what is to be right is another result each time. `disputed` says that contestants
+    differ, and that nothing says which of them is wrong.
 
     Cost: four calls of each contestant, two to four of what is to be right, and copies of the arguments for each.
     """
 
     def __init__(self, contestants: Sequence[Contestant], reference: Callable[..., Any] | None = None) -> None:
+        self.disputed = False
         self._runs = [_Run(each, contestants[0]) for each in contestants]
         self._outputs = {name for run in self._runs for name in run.outputs}
         first, *others = self._runs
@@ -180,9 +197,13 @@ class Judge:
         self.remark = "; ".join(filter(None, dict.fromkeys(group.remark for group in self._groups)))
 
     def wrong(self) -> dict[str, str]:
-        """The contestants whose results are wrong before anything is timed, each with how."""
-        stale = [group.stale(self._outputs) for group in self._groups] if not (wrong := self._faults("")) else []
-        return wrong or dict(itertools.chain(*map(dict.items, stale))) or self.wrong_again("called again, ")
+        """The contestants whose results are wrong before anything is timed, each with how; sets `disputed`."""
+        if wrong := self._faults(""):
+            disputes = {name: how for group in self._groups for name, how in group.disputes(wrong).items()}
+            self.disputed = bool(disputes)
+            return disputes or wrong
+        stale = [group.stale(self._outputs) for group in self._groups]
+        return dict(itertools.chain(*map(dict.items, stale))) or self.wrong_again("called again, ")
 
     def wrong_again(self, when: str = "after the timed calls, ") -> dict[str, str]:
         """The contestants whose results are wrong in one more call, each with how."""
@@ -193,3 +214,75 @@ class Judge:
     def _faults(self, when: str) -> dict[str, str]:
         faults = {run.contestant.name: group.fault(run) for group in self._groups for run in group.runs}
         return {name: when + fault for name, fault in faults.items() if fault}
+
+
+def judged_call(
+    call: Callable[..., Any], reference: Callable[..., Any] | None, arguments: Arguments, outputs: Sequence[str] = ()
+) -> tuple[list[Any], str]:
+    """The results of one call on copies of some arguments, and how they are wrong by a reference, in words.
+
+    `outputs` names the arguments that a kernel writes, whose values the call returns. The words are empty if the
+    results are right, or if there is no reference.
+    """
+    own = Protection.private_copy(arguments)
+    results = ReferenceResults.as_list(call(*own.positional, **own.keyword))
+    if reference is None:
+        return results, ""
+    return results, ReferenceResults(reference, Protection.private_copy(arguments), outputs).fault(results)
+
+
+class ConfigJudge:
+    """Judges calls of configs of one callable, by `reference`, else by the first config that ran.
+
+    A config must also change the same arguments as the first one, and to the same values.
+
+    Cost: a comparison for each call, and copies of what the first config returns and changes; for a reference also two
+    or three calls of it and a copy of the arguments.
+    """
+
+    def __init__(self, arguments: ArgumentSet, reference: Callable[..., Any] | None) -> None:
+        self._arguments, self._reference = arguments, None
+        self._first: Config | None = None
+        self._configs: set[Config] = set()
+        self._unsteady = False  # the first config is no judge
+        if reference is not None:
+            own = Protection.private_copy(arguments.arguments)
+            with CandidateError.as_error(TargetError, "the reference raised", "call it with the same arguments to try"):
+                self._reference = ReferenceResults(reference, own)
+
+    def fault(self, config: Config, answer: Any) -> str:
+        """The fault of what a call of a config on the first arguments returned and did, in words; empty if right."""
+        changes = self._arguments.changed()
+        results = ReferenceResults.as_list(answer)
+        own = [*([] if self._reference else results), *changes.values()]
+        if self._first is None:
+            self._first, self._names = config, list(changes)
+            self._own = ReferenceResults.of_own(own, self._arguments.input_dtypes, None)
+        self._configs.add(config)
+        fault = _other_changes(self._names, changes, f"({self._first})")
+        if self._reference and not fault:
+            fault = self._reference.fault(list(changes.values()) if answer is None else results)
+        fault = fault or self._own.fault(own, config=config)
+        self._unsteady = self._unsteady or bool(fault and not self._reference and config == self._first)
+        return "" if self._unsteady else fault
+
+    @property
+    def against(self) -> str:
+        """What results were compared with, in words; begins with `nothing` where they were not."""
+        if self._reference:
+            used = self._reference.used
+            return f"the reference in {used}" if used else "the reference"
+        if self._unsteady:
+            return f"nothing: config ({self._first}) gives another result when it is called again"
+        if self._first is None or self._own.empty:
+            why = "nothing in the results can be compared"
+            return f"nothing: {'results are those of warm-up calls, and there was none' if not self._first else why}"
+        if len(self._configs) == 1:
+            return f"nothing: config ({self._first}) alone ran"
+        return f"config ({self._first}), since there is no reference"
+
+    @property
+    def doubt(self) -> str:
+        """A remark if more configs agree against the first one than with it; empty otherwise."""
+        sure = self._reference or self._unsteady or self._first is None
+        return "" if sure else self._own.dissent.of_default(self._first)

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from triton_ops.backend import Arguments, CandidateError, Operation, Protection
+from triton_ops.backend import Arguments, CandidateError, Operation
 from triton_ops.base import require
 from triton_ops.benchmark.comparing import compare
-from triton_ops.benchmark.correctness import CorrectnessVerifier
+from triton_ops.benchmark.judging import judged_call
 from triton_ops.benchmark.timing import time_ms
 from triton_ops.device import TorchDevice
 from triton_ops.dispatch import Decision, would_run
@@ -42,27 +42,37 @@ Rival: TypeAlias = Callable[..., Any]
 
 
 def fused_attention(
-    torch: Any, values: Mapping[str, Any], made_of: Callable[[Rival], Rival] = lambda forward: forward
-) -> Rival:
-    """The fastest backend of `scaled_dot_product_attention` that takes the problem; torch's own choice if none does.
+    torch: Any, values: Mapping[str, Any],
+    made_of: Callable[[Rival, Mapping[str, Any]], Rival] = lambda forward, _values: forward,
+) -> Rival:  # fmt: skip
+    """The fastest backend of `scaled_dot_product_attention` that is right; torch's own choice if none is.
 
-    `made_of` makes the rival of a forward pass.
+    `made_of` makes the rival of a forward pass and arguments; that of torch's own choice, in higher precision too, says
+    what is right.
 
-    Cost: some calls of each backend.
+    Cost: some calls of each backend, and two or three of torch's own choice for each that is judged, the fastest first.
     """
-    times: dict[float, Rival] = {}
-    for name in _BACKENDS:
+
+    def right(**own: Any) -> Any:
+        return made_of(plain_attention(torch), own)(**own)
+
+    times: list[tuple[float, str, Rival]] = []
+    for backend in _BACKENDS:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch says in one for each backend why it does not take the problem
-                call = made_of(_by_backend(torch, getattr(torch.nn.attention.SDPBackend, name), values))
+                call = made_of(_by_backend(torch, getattr(torch.nn.attention.SDPBackend, backend), values), values)
                 median_ms = time_ms(call, kwargs=values, warmup_ms=_TRIED_MS / 4, rep_ms=_TRIED_MS).median_ms
         except (TargetError, RuntimeError) as error:
-            _log.info("%s takes no such attention: %s", name, error)
+            _log.info("%s takes no such attention: %s", backend, error)
             continue
-        _log.info("%s: %.4f ms", name, median_ms)
-        times[median_ms] = call
-    return times[min(times)] if times else made_of(plain_attention(torch))
+        _log.info("%s: %.4f ms", backend, median_ms)
+        times.append((median_ms, backend, call))
+    for _, backend, call in sorted(times, key=lambda each: each[0]):
+        if not (fault := judged_call(call, right, Arguments(keyword=values))[1]):
+            return call
+        _log.warning("%s is left out, since its result is wrong: %s", backend, fault)
+    return made_of(plain_attention(torch), values)
 
 
 def _gradients(torch: Any, forward: Rival, values: Mapping[str, Any]) -> Rival:
@@ -204,9 +214,7 @@ def _plain_quantize(torch: Any) -> Rival:
 
 _LIBRARY: dict[str, Callable[[Any, Mapping[str, Any]], Rival]] = {
     "attention": fused_attention,
-    "attention_backward": lambda torch, values: fused_attention(
-        torch, values, lambda forward: _gradients(torch, forward, values)
-    ),
+    "attention_backward": lambda torch, values: fused_attention(torch, values, partial(_gradients, torch)),
     "fp8_gemm": _fp8_gemm,
     "grouped_matmul": _grouped_matmul,
     "matmul": _matmul,
@@ -331,7 +339,7 @@ def _problem_rows(
                 (operation, config), call, kwargs=values, names=(operation.name, rival), seconds=run.seconds,
                 cold=run.cold, device=run.device, check=own,
             )  # fmt: skip
-            fault = "" if own else _fault(operation, call, values)
+            fault = "" if own else _judged(operation, call, values)[1]
         except (TritonKernelError, RuntimeError) as error:  # torch's compiler and library raise what they like
             yield row(rival, verdict=f"not compared: {CandidateError.one_line(error)}")
             continue
@@ -359,22 +367,22 @@ def _winner(run: KernelRun, operation: Operation, shape: Sequence[int], dtype: s
 
 def check_result(operation: Operation, config: Config, values: Mapping[str, Any]) -> list[Any]:
     """Launch the kernel once on copies of its arguments, and judge its outputs, which are returned, by the rule."""
-    arguments = Protection.private_copy(Arguments(keyword=values))
-    executable = operation.kernel.compile(config, arguments)
-    executable.launch(arguments)
-    results = [arguments.keyword[name] for name in executable.outputs]
-    if fault := _fault(operation, lambda **_: results, values):
+
+    def launched(**own: Any) -> list[Any]:
+        arguments = Arguments(keyword=own)
+        executable = operation.kernel.compile(config, arguments)
+        executable.launch(arguments)
+        return [arguments.keyword[name] for name in executable.outputs]
+
+    results, fault = _judged(operation, launched, values)
+    if fault:
         raise WrongResultError(f"{operation.name} with ({config}) gives a wrong result: {fault}")
     return results
 
 
-def _fault(operation: Operation, call: Callable[..., Any], values: Mapping[str, Any]) -> str:
-    """How a call's result differs from that of the reference, by the rule; empty if it does not.
+def _judged(operation: Operation, call: Rival, values: Mapping[str, Any]) -> tuple[list[Any], str]:
+    """The results of a call, and how they are wrong by the operation's reference.
 
     A rival that rounds after every operation, as plain PyTorch does, may be wrong, and is timed all the same.
     """
-    if operation.reference is None:
-        return ""
-    own = Protection.private_copy(Arguments(keyword=values)).keyword
-    outputs = operation.kernel.outputs
-    return CorrectnessVerifier().verify_by_rule(call(**own), operation.reference, kwargs=values, outputs=outputs)[1]
+    return judged_call(call, operation.reference, Arguments(keyword=values), operation.kernel.outputs)

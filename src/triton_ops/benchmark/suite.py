@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import triton_ops
-from triton_ops.backend import Arguments, Protection
+from triton_ops.backend import Arguments
 from triton_ops.base import Host, StoredFile
 from triton_ops.benchmark.auto_tuner import PerformanceProfile, metrics_of
 from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
+from triton_ops.benchmark.judging import judged_call
 from triton_ops.benchmark.plain_configs import checked_runs
 from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, scaled_product
 from triton_ops.benchmark.timing import counted_times
 from triton_ops.device import TorchDevice, probe
-from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import SettingsError, WrongResultError
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
 from triton_ops.request import TuneProblem
@@ -396,16 +396,13 @@ class BenchmarkSuite:
             if not callable(function):
                 raise SettingsError(f"{function!r} is not callable")
         with TorchDevice(TuneProblem.device_of(arguments, None)).current():
-            own = Protection.private_copy(arguments)
-            if (actual := kernel_fn(*own.positional, **own.keyword)) is None:
+            results, how = judged_call(kernel_fn, reference_fn, arguments)
+            if results == [None]:
                 message = f"{name} returns None: there is no result to compare"
                 raise WrongResultError(message, hint="return the tensor that it writes")
-            right, how = self.verifier.verify_by_rule(actual, reference_fn, arguments.positional, arguments.keyword)
-            if right:
+            if not how:
                 return
-            again = Protection.private_copy(arguments)
-            expected = reference_fn(*again.positional, **again.keyword)
-        results, others = ReferenceResults.as_list(actual), ReferenceResults.as_list(expected)
+            others, _ = judged_call(reference_fn, None, arguments)
         near = len(results) == len(others) and all(
             hasattr(a, "shape") and hasattr(b, "shape") and self.verifier.verify_allclose(a, b)
             for a, b in zip(results, others, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +15,12 @@ from triton_ops import lint
 from triton_ops.backend import Operation
 from triton_ops.base import counted, gain_text
 from triton_ops.device import probe
-from triton_ops.exceptions import SettingsError, TargetError, TuningFailedError
+from triton_ops.exceptions import SettingsError, TuningFailedError
 from triton_ops.kernels import TypedTarget
 from triton_ops.many import ListedTune, RunOptions
 from triton_ops.records import Record
 from triton_ops.report import watched
-from triton_ops.request import Effort, TuneOptions, TuneProblem, TypedProblem, named_object
+from triton_ops.request import Effort, TuneOptions, TuneProblem, TypedProblem, named_function
 from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
@@ -36,6 +36,7 @@ _NOT_FOR_LISTS = ("--shape", "--dtype", "--arg", "--space", "--check", "--widen"
 _NOT_FOR = {
     "--problems": ("--most", "TARGET"), "--all": ("--most", "--kernels"), "--from-misses": ("--device", "--warm"),
 }  # fmt: skip
+_CHECK_HINT = "name a function check(result, expected)"
 _SHOWN = 10
 _SHOWN_FAILED = 5
 _WORTH_TELLING_S = 0.1
@@ -120,7 +121,7 @@ def tune_command(
             operation, own_space, extents, element = typed_target.tuned(loaded)
             problem = TuneProblem(
                 target=operation, space=own_space, shape=extents, dtype=element, device=device, cold=not warm,
-                tolerance=tolerance, check=None if check is None else _comparison(check),
+                tolerance=tolerance, check=None if check is None else named_function("--check", check, _CHECK_HINT),
             )  # fmt: skip
             result = _tuned(operation, problem, shared, listener)
     except KeyboardInterrupt:
@@ -140,13 +141,6 @@ def _check_list(lists: Sequence[str], typed: Mapping[str, Any]) -> None:
         raise SettingsError(f"{' and '.join(lists)} name several lists", hint="one run has one list")
     if names := [name for name in (*_NOT_FOR_LISTS, *_NOT_FOR[lists[0]]) if typed[name] is not None]:
         raise SettingsError(f"{', '.join(names)} and {lists[0]} do not go together", hint="leave one of them out")
-
-
-def _comparison(text: str) -> Callable[..., Any]:
-    function = named_object(text)
-    if callable(function):
-        return function  # type: ignore[no-any-return]
-    raise TargetError(f"--check {text} is not callable", hint="name a function check(result, expected)")
 
 
 def _facts(operation: Operation, result: TuningResult) -> Facts:

@@ -14,7 +14,7 @@ from triton_ops.compile_modes.comparing_modes import tune_compile
 from triton_ops.compile_modes.compile_mode import MODES
 from triton_ops.compile_modes.mode_report import CompileReport, ModeResult
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError, alternatives
-from triton_ops.request import TuneOptions, TypedProblem, named_object
+from triton_ops.request import TuneOptions, TypedProblem, named_function, named_object
 from triton_ops.terminal import Facts, folder_of, only_data_on_stdout, option, tell, with_options
 
 _Model = Annotated[str, option("MODULE:FACTORY", "Returns (model, inputs); or a shipped model.")]
@@ -115,13 +115,7 @@ def factory_of(target: str) -> Any:
             f"there is no model {target!r} that comes with the package; {alternatives(target, SCENARIOS)}",
             hint="name module:factory or file.py:factory, a function that returns (model, inputs)",
         )
-    factory = named_object(target)
-    if not callable(factory):
-        raise TargetError(
-            f"{target} is a {type(factory).__name__}, not a function",
-            hint="name a function that returns (model, inputs)",
-        )
-    return factory
+    return named_function("the TARGET", target, "name a function that returns (model, inputs)")
 
 
 def report_facts(report: CompileReport, data: Callable[[], dict[str, Any]]) -> Facts:

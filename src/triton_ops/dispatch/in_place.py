@@ -112,7 +112,8 @@ class _Step:
         torch = self.torch = require("torch", "tune_in_place")
         self._call, self._configs, before = call, dict[str, Config](), self._tensors()
         self._gradients = [(each, each.grad) for each in before if each.is_leaf and each.requires_grad]
-        self.written, self._others = list[Any](), set[int]()
+        self.written, self._versions, self._others = list[Any](), list[int](), set[int]()
+        self._watched = False
         self._random = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         why = "there is no room for copies of the tensors that a step may write:"
         with CandidateError.as_error(DeviceError, why, "free memory or take a smaller step", RuntimeError, MemoryError):
@@ -122,7 +123,7 @@ class _Step:
             try:
                 result = self()
             finally:
-                self._own(self._saved.narrowed(), max(_WATCH_S, 2 * (time.monotonic() - start)))
+                self._own(max(_WATCH_S, 2 * (time.monotonic() - start)))
             self.launched = [(each, each.count.value) for each in decisions()]
             text = canonical_json([dict(each.key.problem) for each, _ in self.launched if each.key is not None])
             dtypes = dict.fromkeys(re.findall(r"b?float\d+(?:_\w+)?", text))
@@ -133,7 +134,8 @@ class _Step:
             self.restore()
         earlier = {id(each) for each in before}
         others = Protection([each for each in self._tensors() if id(each) not in earlier])
-        if wrong := self.difference({}) or ("it changes a tensor that it has made" if others.changed() else ""):
+        wrong = self.difference({}, self._see_others)
+        if wrong := wrong or ("it changes a tensor that it has made" if others.changed() else ""):
             hint = "run it once before, so that gradients and an optimizer's state are there"
             raise TargetError(f"the step did not do the same again from the same state: {wrong}", hint=hint)
 
@@ -143,13 +145,21 @@ class _Step:
         tensors = [each for each in gc.get_objects() if type(each) in (self.torch.Tensor, self.torch.nn.Parameter)]
         return [t for t in tensors if t.layout == self.torch.strided and t.numel() <= most.get(t.device.type, -1)]
 
-    def _own(self, written: list[Any], watch_s: float) -> None:
-        """Take these tensors for those that the step writes; others write those that change while it does not run."""
-        after = Protection(written)
+    def _own(self, watch_s: float) -> None:
+        """Take the tensors that have changed for those that the step writes, and see for a while what others do."""
+        written = self._saved.narrowed()
+        versions, left = [each._version for each in written], Protection(written)
         time.sleep(watch_s)
-        self._others = after.differing()
-        self.written = written
-        self._versions = [each._version for each in written]
+        self.written, self._versions, self._left, self._others = written, versions, left, left.differing()
+        self._watched = True
+
+    def _see_others(self) -> None:
+        """After the second run: what changed in the first one and not again was written by others, and is put back."""
+        own = self._saved.differing()
+        self._others |= {id(each) for each in self.written} - own
+        self._left.leave(own)
+        self._left.restore()
+        del self._left
 
     def __call__(self) -> Any:
         """Run once; the result has no gradient graph, which would keep streams of this run."""
@@ -163,6 +173,8 @@ class _Step:
 
         Raises TargetError, and leaves a tensor alone, if it was written while the step did not run.
         """
+        if not self._watched:  # an interrupt came before it was known what others write
+            self._own(_WATCH_S)
         now = zip(self.written, self._versions, strict=True)
         self._others |= {id(tensor) for tensor, version in now if tensor._version != version}
         self._saved.leave(self._others)
@@ -178,12 +190,14 @@ class _Step:
             message = f"tensors are written while the step does not run, and stay as they are: of shape {shapes}"
             raise TargetError(message, hint="stop the other threads that write them meanwhile, and call it again")
 
-    def difference(self, configs: Mapping[str, Config]) -> str:
+    def difference(self, configs: Mapping[str, Config], ran: Callable[[], None] = lambda: None) -> str:
         """The difference of the step's results with some configs, or its error, in words; empty for none."""
         self._take(configs)
         self.restore()  # samples are left as they end
         try:
-            return self._expected.fault([self(), self.written])
+            result = self()
+            ran()
+            return self._expected.fault([result, self.written])
         except Exception as error:  # noqa: BLE001 - a config may fail in any way, and an iterator be exhausted
             return CandidateError.one_line(error)
         finally:
@@ -362,8 +376,8 @@ def tune_in_place(
     Raises:
         KernelTypeError: `step` cannot be called.
         TargetError: The step does not launch a kernel, gives nothing to compare, does not do the same again from the
-            same state, or a tensor that it changes is also written while it does not run, as by another thread; that
-            tensor stays as it is.
+            same state, or a tensor that it changes is also written while it does not run, or in the first run alone, as
+            by another thread; that tensor stays as it is.
         DeviceError: There is no room for copies of the tensors that the step might write.
         SettingsError: `budget_s` or `name` is wrong, or nothing can be tuned here, as while a lockfile is replayed.
 

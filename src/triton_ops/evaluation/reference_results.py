@@ -45,6 +45,7 @@ class ReferenceResults:
     kept = staticmethod(kept)
     same_bits = staticmethod(same_bits)
     used = why_own = ""
+    dissent: Dissent
 
     def __init__(
         self, reference: Callable[..., Any], arguments: Arguments, outputs: Sequence[str] = (), *,
@@ -72,6 +73,7 @@ class ReferenceResults:
         own = cls.__new__(cls)
         own._expected, own._tf32 = ExpectedResults.of_own(standard, results), False
         own._expected.prepare(own._tf32)
+        own.dissent = Dissent(precision)
         return own
 
     @property
@@ -86,11 +88,18 @@ class ReferenceResults:
             return f"a result of type {', '.join(opaque)} cannot be compared"
         return "nothing in the results can be compared" if self.empty else ""
 
-    def fault(self, results: Sequence[Any], tf32: bool | None = False) -> str:
-        """The error of results in words, which may have been computed in TF32; empty if they are right."""
+    def fault(self, results: Sequence[Any], tf32: bool | None = False, config: Config | None = None) -> str:
+        """The error of results in words, which may have been computed in TF32; empty if they are right.
+
+        Those of a `config` are counted in `dissent`, which results that are a contestant's own have.
+        """
         tf32 = self._tf32 or bool(tf32)
         self._expected.prepare(tf32)
         difference = self._expected.difference(results, tf32)
+        if config is not None and difference is not None:
+            self.dissent.differs(config, results, difference)
+        elif config is not None:
+            self.dissent.agrees(config)
         return "" if difference is None else difference.text
 
     def error(self, results: Sequence[Any]) -> float | None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from triton_ops.request.request import TuneRequest as TuneRequest
     from triton_ops.request.typed import TypedProblem as TypedProblem
     from triton_ops.request.typed import module_at as module_at
+    from triton_ops.request.typed import named_function as named_function
     from triton_ops.request.typed import named_object as named_object
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

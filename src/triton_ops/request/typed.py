@@ -27,7 +27,7 @@ from typing import Any, NoReturn, TypeVar
 
 from triton_ops import settings
 from triton_ops.backend import Arguments, CandidateError, FunctionKernel, Operation
-from triton_ops.base import NamedFile, counted, fingerprint, require
+from triton_ops.base import NamedFile, counted, excerpt, fingerprint, require
 from triton_ops.exceptions import (
     KernelTypeError,
     SettingsError,
@@ -367,6 +367,14 @@ def named_object(text: str) -> Any:
         value = getattr(value, part)
     _tell(failures)
     return value
+
+
+def named_function(what: str, text: str, hint: str) -> Callable[..., Any]:
+    """The object of a text as `named_object`; a `TargetError` if it cannot be called, with what it is and the hint."""
+    function = named_object(text)
+    if callable(function):
+        return function  # type: ignore[no-any-return]
+    raise TargetError(f"{what} is {text}, which is {excerpt(function)} and cannot be called", hint=hint)
 
 
 def module_at(place: str) -> ModuleType:

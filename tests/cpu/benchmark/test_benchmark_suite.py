@@ -4,6 +4,7 @@ import datetime
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,15 @@ import torch
 from tests.near import drawn
 from triton_ops.benchmark import BenchmarkSuite, PerformanceProfile, PerformanceReport
 from triton_ops.benchmark import rivals as benchmarked
-from triton_ops.benchmark.rivals import KernelRun, plain_gated_mlp, plain_rmsnorm_rope, rivals_of, rows_of
+from triton_ops.benchmark.rivals import (
+    KernelRun,
+    _gradients,
+    plain_attention,
+    plain_gated_mlp,
+    plain_rmsnorm_rope,
+    rivals_of,
+    rows_of,
+)
 from triton_ops.benchmark.suite import BenchmarkResult, ComparisonResult
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TuningFailedError, WrongResultError
 from triton_ops.kernels import load, names
@@ -367,3 +376,20 @@ def test_json_has_a_text_for_what_it_cannot_hold(suite):
     (result,) = json.loads(suite.generate_report("json"))["results"]
     assert result["problem_size"] == ["torch.float16"]
     assert result["config"] == {"t": "torch.float16", "x": "inf"}
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("name", ["attention", "attention_backward"])
+def test_a_wrong_backend_of_attention_is_no_rival_however_fast(name, monkeypatch, caplog):
+    operation = load(name)
+    values = operation.materialise(operation.problem((1, 2, 2, 8, 8, 8, 8, 2), "float32"), "cpu").keyword
+    plain = plain_attention(torch)
+    calls = {"CUDNN_ATTENTION": lambda *args, **rest: plain(*args, **rest) * 1.01, "FLASH_ATTENTION": plain}
+    monkeypatch.setattr("triton_ops.benchmark.rivals._BACKENDS", tuple(calls))
+    monkeypatch.setattr("triton_ops.benchmark.rivals._by_backend", lambda _torch, one, _values: calls[one.name])
+    times = iter([SimpleNamespace(median_ms=1.0), SimpleNamespace(median_ms=2.0)])
+    monkeypatch.setattr("triton_ops.benchmark.rivals.time_ms", lambda *_args, **_more: next(times))
+    rival = rivals_of(name, values, ("library",))["library"]
+    right = _gradients(torch, plain, values) if name.endswith("backward") else plain
+    torch.testing.assert_close(rival(**values), right(**values))
+    assert "CUDNN_ATTENTION is left out, since its result is wrong" in caplog.text

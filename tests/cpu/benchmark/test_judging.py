@@ -83,16 +83,37 @@ WRONG = {
 }
 
 
+OF_ITSELF = {"a result of before", "a second call", "a late call"}  # which need nobody else to be wrong
+
+
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_wrong_result_is_the_verdict(kind, steady_clock):
     right, wrong, how = WRONG[kind]
-    result = compare(right, wrong, args=(X,), rounds=ROUNDS)
+    result = compare(right, wrong, args=(X,), rounds=ROUNDS, reference=right)
     assert result.verdict == "wrong"
     assert list(result.wrong) == ["b"]
     assert how in result.wrong["b"]
     assert f"b gives a wrong result: {result.wrong['b']}" in str(result)
     assert result.percent != result.percent
     assert (result.rounds, result.mode, result.a, result.guard) == (0, "", None, None)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in WRONG if kind not in OF_ITSELF])
+def test_without_a_reference_two_that_differ_are_both_named(kind, steady_clock):
+    right, wrong, how = WRONG[kind]
+    result = compare(right, wrong, args=(X,), names=("new", "old"), rounds=ROUNDS)
+    assert (result.verdict, result.a, result.disputed) == ("wrong", None, True)
+    assert list(result.wrong) == ["new", "old"]
+    assert how.replace("which a", "which new") in result.wrong["old"]
+    assert str(result).startswith("new and old differ, and without a reference nothing says which is wrong; old beside")
+    other = compare(wrong, right, args=(X,), names=("new", "old"), rounds=ROUNDS)
+    assert (list(other.wrong), other.disputed) == (["new", "old"], True)
+
+
+@pytest.mark.parametrize("wrong", [remembers(), fails_later(1), fails_later(25)])
+def test_what_differs_from_itself_is_wrong_without_a_reference(wrong, steady_clock):
+    result = compare(product, wrong, args=(X,), rounds=ROUNDS)
+    assert (result.verdict, list(result.wrong), result.disputed) == ("wrong", ["b"], False)
 
 
 WRONG_WRITES = {
@@ -107,7 +128,7 @@ WRONG_WRITES = {
 def test_what_is_written_is_judged(kind, steady_clock):
     right, wrong, how = WRONG_WRITES[kind]
     result = compare(right, wrong, args=(X, torch.ones_like(X)), rounds=ROUNDS)
-    assert (result.verdict, list(result.wrong)) == ("wrong", ["b"]), result
+    assert (result.verdict, list(result.wrong), result.disputed) == ("wrong", ["a", "b"], True), result
     assert how in result.wrong["b"]
 
 
@@ -239,6 +260,8 @@ def test_operations_are_judged_by_their_references(steady_clock):
         assert (right.verdict != "wrong", right.verified) == (True, "the reference in float64")
     alone = operation("alone", times_product)
     assert compare((alone, config), (bad, config), rounds=ROUNDS).wrong.keys() == {"b"}
+    other = operation("other", of_zeros)
+    assert compare((alone, config), (other, config), args=(X,), rounds=ROUNDS).disputed
     assert compare((alone, config), (alone, {"times": 2}), rounds=ROUNDS).verified == "a in float64"
 
 
@@ -283,10 +306,10 @@ def test_outputs_that_a_kernel_declares_are_judged(steady_clock):
 def test_arrays_and_lists_are_judged(steady_clock):
     array = np.random.default_rng(0).random(500)
     assert compare(np.sort, lambda x: np.array(sorted(x)), args=(array,), rounds=ROUNDS).wrong == {}
-    assert compare(np.cumsum, lambda x: x * 0, args=(array,), rounds=ROUNDS).wrong.keys() == {"b"}
+    assert compare(np.cumsum, lambda x: x * 0, args=(array,), rounds=ROUNDS).disputed
     names = ["b", "a"]
     assert compare(lambda x: x.sort(), lambda x: x.reverse(), args=(names,), rounds=ROUNDS).wrong == {}
-    assert compare(lambda x: x.sort(), lambda x: None, args=(names,), rounds=ROUNDS).wrong.keys() == {"b"}
+    assert compare(lambda x: x.sort(), lambda x: None, args=(names,), rounds=ROUNDS).disputed
 
 
 @pytest.mark.parametrize("late", [0, 1, 30])

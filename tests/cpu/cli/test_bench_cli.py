@@ -141,17 +141,31 @@ def test_a_wrong_result_is_a_verdict_and_an_exit_code(cli, targets, tmp_path):
     ran = cli(*words)
     assert (ran.code, ran.err) == (5, "")
     assert re.search(r"^b  -  +-  +-  +-  +-  .*targets\.py:zeros, no config$", ran.out, re.MULTILINE)
-    assert "\nb gives a wrong result: 100.00% of the elements are off" in ran.out
-    assert ran.out.endswith("; compared with a in float64\n")
+    assert "\na and b differ, and without a reference nothing says which is wrong; b beside a: 100.00% of" in ran.out
+    told = cli(*words, "--reference", targets("often"))
+    assert (told.code, told.err) == (5, "")
+    assert "\nb gives a wrong result: 100.00% of the elements are off" in told.out
+    assert told.out.endswith("; compared with the reference in float64\n")
     told = cli(*words, "--json")
     result = json.loads(told.out)
-    assert (told.code, result["verdict"], list(result["wrong"])) == (5, "wrong", ["b"])
+    assert (told.code, result["verdict"], list(result["wrong"])) == (5, "wrong", ["a", "b"])
     assert (result["percent"], result["interval"], result["a"]["median_ms"], result["guard"]) == (
         None, [None, None], None, None,
     )  # fmt: skip
     assert cli(*words, "--reference", targets("zeros"), "--json").code == 5
     right = json.loads(cli(*words[:2], targets("times"), *words[3:], "--reference", targets("often"), "--json").out)
     assert (right["wrong"], right["verified"]) == ({}, "the reference in float64")
+
+
+@pytest.mark.parametrize(("name", "value"), [("nothing", "None"), ("three", "3"), ("words", "'once'")])
+def test_a_reference_that_cannot_be_called_is_refused(cli, targets, tmp_path, name, value):
+    with (tmp_path / "targets.py").open("a") as file:
+        file.write(f"\n{name} = {value}\n")
+    tuned = ("tune", targets("once"), "--space", "b=1,2", "--check")
+    for words in ("bench", targets("once"), targets("zeros"), "--reference"), tuned:
+        ran = cli(*words, targets(name), "--shape", "64,64", "--device", "cpu")
+        assert (ran.code, ran.out) == (2, "")
+        assert f"which is {value} and cannot be called (hint: name a function" in ran.err.replace("\n", " ")
 
 
 def test_without_a_check_it_is_said_in_the_output(cli, targets):

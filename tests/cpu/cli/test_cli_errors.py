@@ -171,7 +171,7 @@ AFTER_IMPORT = [
     ([f"{T}:op", "--device", "cpu:1"], 3, "device 'cpu:1' is not known"),
     ([f"{T}:op", "--check", "nowhere"], 2, "TARGET 'nowhere' lacks what stands before the colon"),
     ([f"{T}:op", "--check", f"{T}:T_NOT"], 2, "has no 'T_NOT'"),
-    ([f"{T}:op", "--check", "math:pi"], 2, "--check math:pi is not callable"),
+    ([f"{T}:op", "--check", "math:pi"], 2, "--check is math:pi, which is 3.14159265"),
     ([f"{T}:bad_space"], 2, "the space of target:picky.<locals>.picky raised KeyError: 'refused'"),
     ([f"{T}:bad_work"], 2, "the work of target:picky.<locals>.picky raised KeyError"),
     (["time:sleep", *SPACE], 2, "time:sleep does not tell its parameters"),

@@ -397,7 +397,7 @@ def test_options_that_cannot_be_read_are_refused_with_an_example_of_options(text
 
 
 @pytest.mark.parametrize(("target", "words"), [
-    ("no-such-model", "there is no model"), ("tests.compiled_models:COMPILERS", "not a function"),
+    ("no-such-model", "there is no model"), ("tests.compiled_models:COMPILERS", "cannot be called"),
     ("tests.compiled_models:none", "none"),
     ("tests.compiled_models:wrong", "wrong needs graph, _inputs, and a factory"),
 ])  # fmt: skip

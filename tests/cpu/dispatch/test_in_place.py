@@ -295,6 +295,64 @@ def test_what_another_thread_writes_meanwhile_is_refused_and_not_lost(fails, kno
     assert (own.item(), shared.item()) == (0, len(counts))
 
 
+@pytest.mark.parametrize("starts", [0.0, 0.25])
+def test_one_write_of_another_thread_during_the_first_run_is_refused_and_not_lost(starts, known, monkeypatch):
+    monkeypatch.setattr(in_place, "_WATCH_S", starts)
+    one, x, own, shared = known(first), torch.ones(4), torch.zeros(1), torch.zeros(3)
+    runs = []
+
+    def step():
+        runs.append(1)
+        own.add_(1)
+        if len(runs) == 1:
+            thread = threading.Thread(target=shared.add_, args=(7,))
+            thread.start()
+            thread.join()
+        return one(x)
+
+    with pytest.raises(TargetError, match=r"written while the step does not run, and stay .*: of shape \(3,\)"):
+        tune_in_place(step, budget_s=0.1)
+    assert (own.tolist(), shared.tolist()) == ([0], [7] * 3)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("when", ["sleep", "narrowed"])
+def test_an_interrupt_before_it_is_known_what_others_write_loses_nothing(error, when, known, monkeypatch):
+    monkeypatch.setattr(in_place, "_WATCH_S", 0.02)
+    one, x, own, shared, stop = known(first), torch.ones(4), torch.zeros(1), torch.zeros(1), threading.Event()
+    counts, interrupts = [], [error]
+    place, name = (time, "sleep") if when == "sleep" else (in_place.Protection, "narrowed")
+    plain = getattr(place, name)
+
+    def interrupted(*args):
+        if interrupts:
+            raise interrupts.pop()
+        return plain(*args)
+
+    def write():
+        while not stop.wait(0.0005):
+            shared.add_(1)
+            counts.append(1)
+
+    def step():
+        own.add_(1)
+        count = len(counts)
+        while len(counts) < count + 2:
+            stop.wait(0.001)
+        monkeypatch.setattr(place, name, interrupted)
+        return one(x)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        with pytest.raises((error, TargetError)):
+            tune_in_place(step, budget_s=0.1)
+    finally:
+        stop.set()
+        thread.join()
+    assert (own.item(), shared.item()) == (0, len(counts))
+
+
 def test_what_is_written_between_two_later_runs_is_refused_and_not_lost(known, monkeypatch):
     one, x, shared, taken = known(first), torch.ones(4), torch.zeros(1), in_place._Step._take
     calls = []
