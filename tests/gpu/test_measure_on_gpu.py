@@ -398,8 +398,8 @@ def test_calls_are_exact_on_a_gpu_too():
     # Long enough for event pairs: a shorter kernel is captured once, and its graph is replayed.
     TritonAutoTuner(kernel, {"BLOCK_SIZE": [64, 128]}, 3, 25).tune(tensor(1024))
     assert calls.count(128) == 28
-    # Calls of the first config choose the timer: five at a time, behind a delay that doubles at most ten times where the
-    # host is slow. An H200 with a busy host took 16 calls.
+    # Calls of the first config choose the timer: five at a time, behind a delay that doubles at most ten times where
+    # the host is slow. An H200 with a busy host took 16 calls.
     assert 28 < calls.count(64) <= 28 + 5 * 12
 
 
