@@ -84,6 +84,10 @@ def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: b
     call.check_contiguous({"x": x})
     if x.ndim == 0:
         raise ShapeMismatchError("x has no axis to take the softmax over", "[..., columns]", (), "x")
+    return _forward(x, config, tune)
+
+
+def _forward(x: torch.Tensor, config: Mapping[str, Any] | None, tune: bool) -> torch.Tensor:
     out, columns = x.new_empty(x.shape), x.shape[-1]
     if call.launches(out):
         values = problems.launch_values(x.detach().view(-1, columns), out.view(-1, columns))
