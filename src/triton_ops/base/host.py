@@ -24,7 +24,7 @@ from triton_ops.exceptions import INSTALL, MissingDependencyError, nearest
 from triton_ops.settings import colours, openmp_threads, progress
 
 _threaded: list[int] = []
-"""The process that has forked this one, or was about to, if it had threads of computations."""
+"""The process that has forked this one, or was about to, if it had threads of GNU's OpenMP."""
 
 _LOGS = r"(?s)Invalid log settings: (.*?), must be.*Valid settings:\s*(.*)"
 _failures: dict[str, tuple[str, str]] = {}
@@ -33,12 +33,24 @@ operators before it fails, and the second attempt fails because they are registe
 
 
 def note_threads() -> None:
-    """Note, before a fork, whether there are threads that Python has not begun, such as those of computations.
+    """Note, before a fork, whether there are threads of GNU's OpenMP, with which torch 2.13 computes.
 
-    GNU's OpenMP, as in torch 2.13, believes in a child that its own are still there, and waits for them for ever.
+    It believes in a child that they are still there, and waits for them for ever; other libraries, such as OpenBLAS,
+    begin new ones.
     """
     tasks = Process(os.getpid()).tasks
-    _threaded[:] = [os.getpid()] if tasks > threading.active_count() else []
+    _threaded[:] = [os.getpid()] if tasks > threading.active_count() and _has_openmp_threads() else []
+
+
+def _has_openmp_threads() -> bool:
+    """Tell whether some thread waits in GNU's OpenMP; one that runs, or about which nothing is told, may be its own."""
+    lines = [line.split() for line in _read("self/maps").splitlines() if b"gomp" in line]
+    library = [range(*(int(end, 16) for end in places.split(b"-"))) for places, *_ in lines]
+    own = {thread.native_id for thread in threading.enumerate()}
+    tasks = (place.name for place in Path(Process.PLACE, "self", "task").iterdir())
+    others = [task for task in tasks if int(task) not in own]
+    calls = [_read(f"self/task/{task}/syscall").split() for task in others] if library else []
+    return any(len(call) < 2 or any(int(call[-1], 16) in part for part in library) for call in calls)
 
 
 def require(name: str, purpose: str) -> ModuleType:
@@ -206,7 +218,7 @@ class Host:
     def cpu_threads(cls) -> int:
         """Threads that a computation may use: torch's if imported, else OpenMP's, else one for each CPU.
 
-        In a child whose parent had threads of computations torch is set to one, since it may wait for those.
+        In a child whose parent had threads of GNU's OpenMP torch is set to one, since it may wait for those.
         """
         torch = sys.modules.get("torch")
         threads_of_torch = getattr(torch, "get_num_threads", None)  # absent while another thread is importing torch

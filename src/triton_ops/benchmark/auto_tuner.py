@@ -23,7 +23,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, FunctionKernel
-from triton_ops.benchmark.comparing import UNCHECKED, Manner
+from triton_ops.benchmark.comparing import Manner
 from triton_ops.benchmark.judging import ConfigJudge
 from triton_ops.benchmark.plain_configs import ABOVE_0, ConfigCache, checked, checked_runs
 from triton_ops.benchmark.timing import measuring
@@ -62,7 +62,6 @@ def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> 
 
 
 _log = logging.getLogger("triton_ops")
-_UNJUDGED = f"nothing: {UNCHECKED}"
 _NEVER = Sampler(lambda _: list)  # of a config that failed, or is not prepared yet
 _ROUNDS = 10  # the timed calls of a config are spread over this many rounds, if there are at least as many calls
 
@@ -179,29 +178,29 @@ class TritonAutoTuner:
         subject = Subject.on(arguments, shared_timer.sets)
         with _restored(subject):
             if label is not None and (hit := self._cached(label)) is not None:
-                judge = ConfigJudge(subject.first, manner.reference) if manner.check else None
+                judge = ConfigJudge(subject.first, manner.reference, manner.check)
                 (trial,), _ = self._measure([hit], subject, shared_timer, judge)
                 if trial.ok:
                     return TuningResult(
                         **self._figures(trial, performance), problem_size=problem_size, device=device, from_cache=True,
                         all_results=[], confidence=ALONE, stopped="cached", elapsed_s=time.monotonic() - start,
-                        verified=judge.against if judge else _UNJUDGED,
+                        verified=judge.against,
                     )  # fmt: skip
                 _log.warning("cached config (%s) failed, searching again: %s", hit, trial.error)
-            judge = ConfigJudge(subject.first, manner.reference) if manner.check else None
+            judge = ConfigJudge(subject.first, manner.reference, manner.check)
             trials, arms = self._measure([Config(c) for c in self.all_configs], subject, shared_timer, judge)
         winner = _fastest(trials, problem_size)
         if label is not None:
             self.cache.set(*label, dict(winner.config))
         figures = [self._figures(trial, performance) for trial in trials if trial.ok]
         standing = standing_of(trials, arms, winner)
-        if judge and judge.doubt:
+        if judge.doubt:
             standing["confidence"] = f"low: {judge.doubt}"
         return TuningResult(
             **self._figures(winner, performance), problem_size=problem_size, device=device, from_cache=False,
             all_results=[(each["best_config"], each["metrics"]) for each in figures], trials=tuple(trials),
             stopped="complete", elapsed_s=time.monotonic() - start, totals=Trial.totals(tuple(trials)),
-            verified=judge.against if judge else _UNJUDGED,
+            verified=judge.against,
             **standing,
         )  # fmt: skip
 
@@ -236,7 +235,7 @@ class TritonAutoTuner:
         return config
 
     def _measure(
-        self, configs: Sequence[Config], subject: Subject, shared_timer: SharedTimer, judge: ConfigJudge | None
+        self, configs: Sequence[Config], subject: Subject, shared_timer: SharedTimer, judge: ConfigJudge
     ) -> tuple[list[Trial], list[Arm]]:
         """One trial and one arm per config, in the order given; each config is called exactly as often as asked.
 
@@ -248,8 +247,8 @@ class TritonAutoTuner:
         subject.restores, arms = self.warmup_runs == 0, list[Arm]()
         with contextlib.redirect_stdout(_WithoutDumps(sys.stdout)), measuring(shared_timer.device_name):
             for config, executable in zip(configs, executables, strict=True):
-                fault = partial(judge.fault, config) if judge else lambda _: ""
-                arms.append(Arm(_NEVER, error=self._warm_up(executable.bind(subject.arguments), subject, fault)))
+                call, fault = executable.bind(subject.arguments), partial(judge.fault, config)
+                arms.append(Arm(_NEVER, error=self._warm_up(call, subject, fault)))
                 _restore(subject)
             timer = self._prepare(arms, [subject.launch(executable) for executable in executables], shared_timer)
             self._time(arms, timer)

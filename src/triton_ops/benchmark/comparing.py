@@ -14,14 +14,13 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from triton_ops.base import bar_console, excerpt, require
-from triton_ops.benchmark.judging import Judge
+from triton_ops.benchmark.judging import UNCHECKED, Judge
 from triton_ops.benchmark.timing import Contestant, blame, blame_calls_of, contestants_of, measuring, prepare
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.request import TuneOptions
 from triton_ops.timing import Arm, DuelPolicy, GuardSummary, Interval, Rounds, Sampler, Timer
 from triton_ops.values import Measurement, as_callable
 
-UNCHECKED = "no check was asked for"
 _LEAST_LIMIT_S = 5.0  # of one call: the first may have to load what it needs
 Follow = Callable[[int, float], None]
 """Called after every round with the number of rounds so far and the seconds since the first began."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from triton_ops.backend import Arguments, ArgumentSet, CandidateError, FunctionKernel, Protection
@@ -19,6 +20,8 @@ from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import TargetError, TritonKernelError
 from triton_ops.space import Config
 from triton_ops.values import Tolerance
+
+UNCHECKED = "no check was asked for"
 
 
 class _Run:
@@ -110,7 +113,7 @@ class _Group:
         self._changes = ReferenceResults.of_own(values, self._first.inputs.input_dtypes, None) if values else None
         self._right, self.who = self._judge(reference)
         self.remark = self._right.uncompared
-        self.against = f"{self.who} in {self._right.used}" if self._right.used else self.who
+        self.against = _in_precision(self.who, self._right.used)
         if self._right.empty and not self._names:
             self.against = f"nothing: {self.remark}"
 
@@ -120,14 +123,13 @@ class _Group:
         operation = ruled[0].contestant.operation if ruled else None
         tolerance = Tolerance.of(None if operation is None else operation.tolerance)
         rule: dict[str, Any] = {"tolerance": tolerance, "check": None if operation is None else operation.check}
-        raised = CandidateError.as_error(TargetError, "the reference raised", "call it with the same arguments to try")
         if reference is not None:
-            with raised:
+            with _raised():
                 return ReferenceResults(reference, first.own_arguments(), **rule), "the reference"
         for run in ruled:
             if (own := run.contestant.operation) is not None and own.reference is not None:
                 arguments = run.contestant.own_arguments().by_name(run.contestant.kernel)
-                with raised:
+                with _raised():
                     return ReferenceResults(own.reference, arguments, tuple(run.outputs), **rule), "the reference"
         if not isinstance(first.kernel, FunctionKernel):
             results = self._first.results
@@ -232,7 +234,7 @@ def judged_call(
 
 
 class ConfigJudge:
-    """Judges calls of configs of one callable, by `reference`, else by the first config that ran.
+    """Judges calls of configs of one callable, by `reference`, else by the first config that ran, or not at all.
 
     A config must also change the same arguments as the first one, and to the same values.
 
@@ -240,20 +242,21 @@ class ConfigJudge:
     or three calls of it and a copy of the arguments.
     """
 
-    def __init__(self, arguments: ArgumentSet, reference: Callable[..., Any] | None) -> None:
+    def __init__(self, arguments: ArgumentSet, reference: Callable[..., Any] | None, check: bool) -> None:
         self._arguments, self._reference = arguments, None
         self._first: Config | None = None
         self._configs: set[Config] = set()
-        self._unsteady = False  # the first config is no judge
+        self._obstacle = "" if check else UNCHECKED  # to any judgement
         if reference is not None:
             own = Protection.private_copy(arguments.arguments)
-            with CandidateError.as_error(TargetError, "the reference raised", "call it with the same arguments to try"):
+            with _raised():
                 self._reference = ReferenceResults(reference, own)
 
     def fault(self, config: Config, answer: Any) -> str:
         """The fault of what a call of a config on the first arguments returned and did, in words; empty if right."""
-        changes = self._arguments.changed()
-        results = ReferenceResults.as_list(answer)
+        if self._obstacle:
+            return ""
+        changes, results = self._arguments.changed(), ReferenceResults.as_list(answer)
         own = [*([] if self._reference else results), *changes.values()]
         if self._first is None:
             self._first, self._names = config, list(changes)
@@ -263,26 +266,34 @@ class ConfigJudge:
         if self._reference and not fault:
             fault = self._reference.fault(list(changes.values()) if answer is None else results)
         fault = fault or self._own.fault(own, config=config)
-        self._unsteady = self._unsteady or bool(fault and not self._reference and config == self._first)
-        return "" if self._unsteady else fault
+        if fault and not self._reference and config == self._first:
+            self._obstacle = f"config ({config}) gives another result when it is called again"
+        return "" if self._obstacle else fault
 
     @property
     def against(self) -> str:
         """What results were compared with, in words; begins with `nothing` where they were not."""
         if self._reference:
-            used = self._reference.used
-            return f"the reference in {used}" if used else "the reference"
-        if self._unsteady:
-            return f"nothing: config ({self._first}) gives another result when it is called again"
-        if self._first is None or self._own.empty:
-            why = "nothing in the results can be compared"
-            return f"nothing: {'results are those of warm-up calls, and there was none' if not self._first else why}"
-        if len(self._configs) == 1:
-            return f"nothing: config ({self._first}) alone ran"
-        return f"config ({self._first}), since there is no reference"
+            return _in_precision("the reference", self._reference.used)
+        obstacle = self._obstacle
+        if not obstacle and self._first is None:
+            obstacle = "results are those of warm-up calls, and there was none"
+        elif not obstacle and self._own.empty:
+            obstacle = "nothing in the results can be compared"
+        elif not obstacle and len(self._configs) == 1:
+            obstacle = f"config ({self._first}) alone ran"
+        return f"nothing: {obstacle}" if obstacle else f"config ({self._first}), since there is no reference"
 
     @property
     def doubt(self) -> str:
         """A remark if more configs agree against the first one than with it; empty otherwise."""
-        sure = self._reference or self._unsteady or self._first is None
+        sure = self._reference or self._obstacle or self._first is None
         return "" if sure else self._own.dissent.of_default(self._first)
+
+
+def _raised() -> AbstractContextManager[None]:
+    return CandidateError.as_error(TargetError, "the reference raised", "call it with the same arguments to try")
+
+
+def _in_precision(who: str, used: str) -> str:
+    return f"{who} in {used}" if used else who

@@ -14,7 +14,6 @@ import gc
 import importlib
 import importlib.util
 import inspect
-import itertools
 import json
 import os
 import re
@@ -325,11 +324,9 @@ def _named_values(item: str) -> tuple[str, list[Any]]:
     if not all(value.strip() for value in values.split(",")):
         raise SpaceError(f"--space {item!r} has an empty value", hint=_SPACE_HINT)
     if span := _SPAN.fullmatch(values.strip()):
-        doubled = itertools.takewhile(lambda value: value <= int(span[2]), (int(span[1]) << n for n in range(64)))
-        raise SpaceError(
-            f"--space {item!r} is a range, and each value is written out",
-            hint=f"for powers of two --space {name}={','.join(map(str, doubled)) or span[2]}",
-        )
+        powers = ",".join(str(1 << n) for n in range(64) if int(span[1]) <= 1 << n <= int(span[2]))
+        what = f"for powers of two --space {name}={powers}" if powers else f"such as --space {name}={span[1]},{span[2]}"
+        raise SpaceError(f"--space {item!r} is a range, and each value is written out", hint=what)
     return name.strip(), [_value(value.strip()) for value in values.split(",")]
 
 

@@ -90,6 +90,9 @@ def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it
     assert "batch·program_id(1) is multiplied in 32 bits" in beside["heads_beside_a_batch", "offset-overflow"]
     assert "whether there is one more is up to callers" in beside["borders_of_parts", "wrong-mask"]
     assert "no launch in the file shows it" in beside["starts_of_all_and_one", "missing-mask"]
+    padding = {(one.kernel, one.rule): one.why for one in linted("padding").undecided}
+    less = ("powers_less_their_padding", "variance_less_its_padding", "zeros_less_their_padding")
+    assert all("makes up for padded lanes by their number" in padding[name, "wrong-identity"] for name in less)
     windows = {(one.kernel, one.rule) for one in linted("windows").undecided}
     ended = ("blocks_of_a_count", "rows_to_an_end_of_their_own", "blocks_of_a_number_of_heads")
     assert windows >= {(name, "missing-mask") for name in ended}

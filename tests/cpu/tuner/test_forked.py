@@ -3,12 +3,16 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 
+import numpy
 import pytest
 import torch
 
 from tests.forked import status_of_a_child
 from triton_ops import compare, time_ms, tune
+from triton_ops.base import Process
 
 ELEMENTS = 1 << 16  # twice as many as torch computes in one thread
 
@@ -43,10 +47,33 @@ def in_a_child(call):
     assert torch.get_num_threads() == 2
 
 
+def said(code):
+    """Whether a program that ends with 0 says that it computes in one thread."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
+    command = [sys.executable, "-W", "ignore", "-c", f"from tests.cpu.tuner import test_forked; test_forked.{code}"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=100)
+    assert ran.returncode == 0, ran.stderr
+    return "computes in one thread" in ran.stderr
+
+
 @pytest.mark.parametrize("call", ["tuned", "compared", "timed"])
 def test_a_call_in_a_forked_child_computes_in_one_thread_and_says_so(call):
-    code = f"from tests.cpu.tuner import test_forked; test_forked.in_a_child({call!r})"
-    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=100)
-    assert (ran.returncode, "computes in one thread" in ran.stderr) == (0, True), ran.stderr
+    assert said(f"in_a_child({call!r})")
+
+
+def beside_other_threads():
+    """As `in_a_child`, where the parent's only threads are those of NumPy's products, which wait by now."""
+    numpy.ones((600, 600)) @ numpy.ones((600, 600))
+    assert Process(os.getpid()).tasks > threading.active_count()
+    torch.set_num_threads(2)
+    time.sleep(0.5)
+
+    def called():
+        timed(torch.ones(ELEMENTS))
+        assert torch.get_num_threads() == 2
+
+    assert status_of_a_child(called) == 0
+
+
+def test_threads_of_other_libraries_leave_torch_its_own():
+    assert not said("beside_other_threads()")

@@ -303,6 +303,19 @@ def _doubt(kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Ter
     return _doubt_of_data(facts, fact, condition)
 
 
+def _count_of_padded(facts: KernelFacts, reduction: ReductionFact, condition: Term) -> str:
+    """The number of padded lanes, in words, where a value to store is made of it and of a result; else empty."""
+    extent = facts.terms.number(reduction.inputs[0].type.shape[reduction.axis])
+    limit = facts.terms.change(condition.operands[0], {facts.terms.index(reduction.axis): facts.terms.number(-1)})
+    padded = facts.terms.add((1, extent), (-1, limit))
+    values = [one.value.term for one in facts.accesses if one.value is not None]
+    for one in (part for value in values if _results_of(reduction, value) for part in value.named(Term.SUM)):
+        rest = {m: c for m, c in one.parts.items() if not any(_results_of(reduction, symbol) for symbol in m)}
+        if padded.constant is None and rest in (padded.parts, facts.terms.add((-1, padded)).parts):
+            return padded.words
+    return ""
+
+
 def _tests_of(terms: Iterable[Term]) -> Iterator[Term]:
     """The comparisons by which terms are chosen."""
     return (test for term in terms for choice in term.named("choose") for test in choice.operands[0].comparisons())
@@ -325,6 +338,8 @@ def _doubt_of_data(facts: KernelFacts, fact: Fact, condition: Term) -> str:
     """Words for why rows of the data may all be whole, or its numbers never below 0; empty where nothing says so."""
     for one in (one for one in facts.reductions if one is fact):
         value, axis, extent = one.inputs[0].term, facts.terms.index(one.axis), one.inputs[0].type.shape[one.axis]
+        if count := _count_of_padded(facts, one, condition):
+            return f"a store makes up for padded lanes by their number, {count}, and whether it does is not computed"
         places = ((m, c) for m, c in condition.operands[0].parts.items() if axis not in m)
         rows = [c for m, c in places if any(symbol.name == Term.INDEX for symbol in m)]
         if rows and not any(c % extent for c in rows):
