@@ -142,6 +142,7 @@ sys.exit(serve(make, begin))
 """
 
 
+@pytest.mark.processes
 def test_a_row_that_hangs_crashes_or_spoils_its_process_costs_no_other():
     names = ["first", "hangs", "second", "crashes", "spoils", "third", "fourth"]
     command = [sys.executable, "-c", SERVES]
@@ -155,6 +156,7 @@ def test_a_row_that_hangs_crashes_or_spoils_its_process_costs_no_other():
     ]  # fmt: skip
 
 
+@pytest.mark.processes
 def test_a_process_that_cannot_begin_says_why_in_every_row_and_no_row_begins_too_late():
     fails = [sys.executable, "-c", "import sys; sys.exit('no such module')"]
     rows = [row for _, row in apart.rows_apart(fails, [["a"], ["b"]], 1.0, time.monotonic() + 60.0)]

@@ -61,6 +61,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("safe", ["", "1"], ids=["", "safe-path"])
 def test_a_worker_finds_what_its_parent_finds_and_imports_pythons_own_first(tmp_path, safe):
     (tmp_path / "late").mkdir()
@@ -137,6 +138,7 @@ else:
 """
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a thread watches")
 @pytest.mark.parametrize("who", ["parent", "child"])
 def test_children_of_a_process_end_with_it_and_with_its_parent(tmp_path, who):

@@ -77,6 +77,7 @@ SIGNALS = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("sent", SIGNALS)
 def test_a_recording_that_is_ended_leaves_no_file(place, sent):
@@ -94,6 +95,7 @@ def test_a_recording_that_is_ended_leaves_no_file(place, sent):
     assert files - litter == {"target.py", "tmp", "begun"}
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("sent", ["TERM", "INT", "KILL"])
 def test_an_isolated_tune_that_is_ended_leaves_no_temporary_file(place, sent):
@@ -106,6 +108,7 @@ def test_an_isolated_tune_that_is_ended_leaves_no_temporary_file(place, sent):
     eventually(lambda: not list((place / "tmp").iterdir()), 5)
 
 
+@pytest.mark.processes
 def test_ordinary_ends_crashes_and_time_limits_leave_no_temporary_file(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -138,6 +141,7 @@ echo $$ > {new}; mv {new} {begun}; exec sleep 100
 """
 
 
+@pytest.mark.processes
 @pytest.mark.triton
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("ended", ["by its time limit", "TERM", "KILL", "ptxas is killed"])
@@ -239,6 +243,7 @@ def test_without_a_place_for_temporary_files_there_is_no_folder(tmp_path, monkey
     folder.remove()
 
 
+@pytest.mark.processes
 def test_a_folder_that_another_user_made_first_is_not_a_childs(temporary):
     """Its name stands among the arguments of the child, which everybody can read."""
     taken = temporary / "triton-ops-run-3333333333333333"
