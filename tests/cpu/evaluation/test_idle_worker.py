@@ -25,6 +25,7 @@ import pytest
 from benchmarks.robustness.process_faults import nap, sums_space
 from benchmarks.robustness.workers import workers_of
 
+from tests.limits import eventually
 from triton_ops import release_processes, tune
 from triton_ops.base import Process
 from triton_ops.evaluation import Assignment, Stations, idle_worker
@@ -43,15 +44,12 @@ def _no_worker_is_left():
     idle_worker.drop_idle_workers()  # one that an earlier test of another file has kept
     yield
     idle_worker.drop_idle_workers()
-    assert soon_without_workers()
+    wait_until_no_worker_is_left()
 
 
-def soon_without_workers():
-    """Whether no worker is left; one that is not kept is ended by a thread of its own, which may need a moment."""
-    until = time.monotonic() + 20
-    while workers_of(os.getpid()) and time.monotonic() < until:
-        time.sleep(0.01)
-    return workers_of(os.getpid()) == []
+def wait_until_no_worker_is_left():
+    """One that is not kept is ended by a thread of its own, which may need a moment."""
+    eventually(lambda: not workers_of(os.getpid()))
 
 
 def start(needs):
@@ -373,7 +371,7 @@ def test_a_worker_that_a_task_has_changed_for_all_that_follows_is_not_kept(funct
     trial, _ = tried(assignment(function, space={"block": [1, 2]}), Config(block=1))
     assert trial.status is Status.OK, trial.error
     assert idle_worker.take(((), "cpu")) is None
-    assert soon_without_workers()
+    wait_until_no_worker_is_left()
 
 
 LIMIT = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -458,7 +456,4 @@ def test_a_process_that_ends_takes_its_idle_worker_along(how):
         [sys.executable, "-c", ENDS, how], capture_output=True, text=True, timeout=60, check=False, env=os.environ
     )
     (worker,) = map(int, done.stdout.split())
-    until = time.monotonic() + 20
-    while not Process(worker).ended and time.monotonic() < until:
-        time.sleep(0.01)
-    assert Process(worker).ended
+    eventually(lambda: Process(worker).ended)

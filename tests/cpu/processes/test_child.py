@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import triton_ops
+from tests.limits import eventually
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes import Surroundings
 from triton_ops.processes.child import command, search_path
@@ -26,13 +26,6 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
-
-
-def eventually(condition, seconds=20.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come true"
-        time.sleep(0.02)
 
 
 def ran(script, folder, **environment):

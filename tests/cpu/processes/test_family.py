@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import eventually
 from tests.torchless import hides_a_process, leaves_processes
 from triton_ops import release_processes, tune
 from triton_ops.base import Process
@@ -19,13 +20,6 @@ from triton_ops.processes.child import end_family, members, new_mark
 
 SOURCE = Path(__file__).parents[3]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-
-
-def eventually(condition, seconds=30.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come true"
-        time.sleep(0.02)
 
 
 def program(folder, text, *words, **environment):

@@ -13,6 +13,7 @@ from shlex import quote
 
 import pytest
 
+from tests.limits import eventually
 from tests.torchless import littered
 from triton_ops import tune
 from triton_ops.base import TemporaryFolder
@@ -61,13 +62,6 @@ def started(place, *words):
     return process
 
 
-def eventually(condition, seconds=20.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come true"
-        time.sleep(0.02)
-
-
 SIGNALS = {
     "TERM": [signal.SIGTERM],
     "HUP": [signal.SIGHUP],
@@ -105,7 +99,7 @@ def test_an_isolated_tune_that_is_ended_leaves_no_temporary_file(place, sent):
     process.communicate(timeout=30)
     used = set((place / "begun").read_text().splitlines())
     assert all(Path(folder).parent == place / "tmp" for folder in used)
-    eventually(lambda: not list((place / "tmp").iterdir()), 5)
+    eventually(lambda: not list((place / "tmp").iterdir()))
 
 
 @pytest.mark.processes
@@ -158,7 +152,7 @@ def test_an_assembler_that_does_not_end_leaves_no_temporary_file(tmp_path, ended
         env={**os.environ, "PYTHONPATH": f"{PROJECT / 'src'}{os.pathsep}{PROJECT}", "TMPDIR": str(temporary),
              "TRITON_PTXAS_PATH": str(slow), "TRITON_CACHE_DIR": str(tmp_path / "compiled")},
     )  # fmt: skip
-    eventually(lambda: begun.exists() or process.poll() is not None, 60)
+    eventually(lambda: begun.exists() or process.poll() is not None)
     assert begun.exists(), process.communicate()
     if "limit" not in ended:
         assert [path.suffix for path in temporary.rglob("*.ptx")] == [".ptx"], "Triton keeps none here any more"
@@ -168,7 +162,7 @@ def test_an_assembler_that_does_not_end_leaves_no_temporary_file(tmp_path, ended
         os.kill(int(begun.read_text()), signal.SIGKILL)
     out, err = process.communicate(timeout=30)
     assert out.strip() == {"by its time limit": "timeout", "ptxas is killed": "compile"}.get(ended, ""), err
-    eventually(lambda: not list(temporary.iterdir()), 5)
+    eventually(lambda: not list(temporary.iterdir()))
 
 
 # The folder itself
