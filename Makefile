@@ -34,7 +34,7 @@ DEMO_READY :=
 SIDE_BY_SIDE :=
 endif
 
-.PHONY: help install demo test test-bare test-triton-versions check lint types layers site pages docs launch-cost format gpu-test gpu-bench import-time clean
+.PHONY: help install demo test test-processes test-times test-bare test-triton-versions check lint types layers site pages docs launch-cost format gpu-test gpu-bench import-time clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -60,8 +60,16 @@ $(STAMP) $(DEMO_STAMP): %/.installed: pyproject.toml serving/pyproject.toml cons
 demo: $(DEMO_READY)  ## The tour: the main commands at work; needs neither torch nor a GPU
 	$(RUN_DEMO) -m triton_ops tour
 
-test: $(READY)  ## Every test that needs no GPU; the documents are part of `check`
-	$(RUN) -m pytest $(SIDE_BY_SIDE) -m "not gpu" --ignore=tests/docs
+TESTS := $(RUN) -m pytest $(SIDE_BY_SIDE) --ignore=tests/docs
+
+test: $(READY)  ## Tests that need no GPU and start no Python process; the documents are part of `check`
+	$(TESTS) -m "not gpu and not processes"
+
+test-processes: $(READY)  ## Tests that start Python processes or forks, or compute for long
+	$(TESTS) -m "processes and not gpu"
+
+test-times: $(READY)  ## The tests of `test`; each fails that takes more CPU seconds than they may
+	$(TESTS) -m "not gpu and not processes" --times
 
 test-bare: $(DEMO_READY)  ## A whole job where torch is not installed: NumPy, C++ and the command
 	$(RUN_DEMO) -W error -m tests.bare

@@ -32,6 +32,8 @@ settings.register_profile("house", deadline=None, derandomize="CI" in os.environ
 settings.register_profile("thorough", deadline=None, max_examples=10 * EXAMPLES)  # --hypothesis-profile=thorough
 settings.load_profile("house")
 
+pytest_plugins = ["tests.tiers"]
+
 MOST_PROCESSES = 8  # one imports torch and Triton, and so does another that interprets kernels for it
 PROCESS_BYTES = 3 * 2**29  # both of them, and what a test starts: 0.9 GiB on average
 

@@ -46,6 +46,14 @@ class SharedLimit:
         return left_s if left_s > min(_SOON_S, 0.1 * self._limit_s) else 0.0
 
 
+def eventually(condition, what=lambda: "it did not come true", limit_s=60.0):
+    """Wait until a condition holds, for so many seconds in which there was a CPU for it; `what` is said after them."""
+    limit = SharedLimit(limit_s)
+    while not condition():
+        assert limit.left_s(), what()
+        time.sleep(0.02)
+
+
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_timeout_set_timer(item, settings):
     """Have what pytest-timeout does after the limit done after the limit that other programs leave."""

@@ -17,7 +17,9 @@ from triton_ops.space import Config
 from triton_ops.values import Status
 
 
-@pytest.fixture(scope="module", params=[Inline, Isolated], ids=lambda kind: kind.__name__)
+@pytest.fixture(
+    scope="module", params=[Inline, pytest.param(Isolated, marks=pytest.mark.processes)], ids=lambda kind: kind.__name__
+)
 def station(request):
     task = TuneProblem(target=sums, space=sums_space(["wrong"]), shape=(200,)).request().checked()
     with closing(request.param(Assignment.of(task, TuneOptions(effort="quick"), None))) as made:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.forking import Lender
 from tests.interpreter import Interpreter
+from tests.tiers import shared
 from triton_ops.compilation import pool
 from triton_ops.compilation.pool import compiler_server
 
@@ -96,6 +97,7 @@ def golden(request):
 @pytest.fixture(scope="session")
 def interpreted():
     """Calls a function of a test's module in a process where Triton's kernels run as Python."""
-    process = Interpreter()
+    with shared():
+        process = Interpreter()
     yield process
     process.close()

@@ -93,6 +93,7 @@ def test_circles_are_found():
     assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
+@pytest.mark.processes
 def test_no_import_circle_at_any_depth():
     assert circle({name: imports(name) for name in MODULES}) == []
 
@@ -241,6 +242,7 @@ def modules_after(code):
     return set(json.loads(message.stdout))
 
 
+@pytest.mark.processes
 def test_importing_the_package_loads_nothing_heavy():
     loaded = modules_after("import triton_ops; triton_ops.__version__; dir(triton_ops)")
     heavy = {"torch", "triton", "numpy", "rich", "typer", "msgspec", "filelock", "platformdirs"}
@@ -248,6 +250,7 @@ def test_importing_the_package_loads_nothing_heavy():
     assert {name for name in loaded if name.startswith("triton_ops")} == {"triton_ops", "triton_ops._faces"}
 
 
+@pytest.mark.processes
 def test_a_launch_from_a_record_imports_little():
     """Each of these takes milliseconds, and what needs it imports it on first use."""
     loaded = modules_after("from triton_ops import recall")
@@ -269,11 +272,13 @@ def test_a_launch_from_a_record_imports_little():
     assert not slow & loaded
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("part", ["space", "values.tensors", "values.trial", "search", "records", "exceptions"])
 def test_the_core_needs_no_gpu_stack(part):
     assert not {"torch", "triton"} & modules_after(f"import triton_ops.{part}")
 
 
+@pytest.mark.processes
 def test_floors():
     """Held by import-linter with the contracts of pyproject.toml."""
     code = "from importlinter.cli import lint_imports_command as main; main()"

@@ -46,6 +46,7 @@ main()
 """
 
 
+@pytest.mark.processes
 def test_softmax_and_the_sum_of_vectors_are_right(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ENDS_UNSEARCHED + INTERPRETED, f"{PROJECT}/examples/softmax.py:softmax"],

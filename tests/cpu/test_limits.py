@@ -46,6 +46,7 @@ def test_there_is_a_program_for_each_cpu_at_least():
     assert crowding() >= 1
 
 
+@pytest.mark.processes
 def test_a_test_that_hangs_ends_and_is_named(tmp_path):
     (tmp_path / "test_hang.py").write_text("import time\n\ndef test_hangs():\n    time.sleep(600)\n", encoding="utf-8")
     words = ["-m", "pytest", "-q", "-p", "tests.limits", "-p", "no:cacheprovider", "-o", "timeout=0.2"]

@@ -136,6 +136,7 @@ def test_name_is_the_object_of_its_module(module, name):
     assert getattr(triton_ops, name) is getattr(importlib.import_module(module), name)
 
 
+@pytest.mark.processes
 def test_a_name_is_never_the_module_that_is_called_like_it():
     # `triton_ops.kernels.matmul` and `triton_ops.backend.operations` are modules; the names are not.
     code = (
@@ -168,6 +169,7 @@ def test_every_exception_is_exported():
     assert sorted(NAMES["triton_ops.exceptions"]) == exceptions.__all__
 
 
+@pytest.mark.processes
 def test_a_star_import_works_where_torch_is_broken_and_modules_say_why_when_they_are_made(tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('libcublas.so.12: no such file')\n")
     code = (

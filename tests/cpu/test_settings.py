@@ -123,7 +123,7 @@ def test_paths_of_callers_with_the_home_folder_of_nobody_are_typed_errors(monkey
     assert "~nosuchuser has no home folder here" in caplog.text
 
 
-@pytest.mark.parametrize("part", ["a", "abcd"])
+@pytest.mark.parametrize("part", [pytest.param("a", marks=pytest.mark.processes), "abcd"])
 def test_a_path_of_two_thousand_folders_is_made_or_a_typed_error(cli, tmp_path, monkeypatch, part):
     target = tmp_path / "returned.py"
     target.write_text("def returned(*, a):\n    return 0\n")
@@ -141,6 +141,7 @@ def test_a_path_of_two_thousand_folders_is_made_or_a_typed_error(cli, tmp_path, 
         assert "File name too long" in ran.err + shown.err
 
 
+@pytest.mark.processes
 def test_what_multiprocessing_has_started_is_one_of_several_processes(monkeypatch):
     for name in ("RANK", "LOCAL_RANK", settings.FAMILY):
         monkeypatch.delenv(name, raising=False)

@@ -317,6 +317,7 @@ class ForkedProcess:
         self._fork_server, self._pid = server, pid
         self._code: int | None = None
         self._lost = False  # whether the fork server was found to be gone, with which its processes end
+        self._ended_here = False  # whether it ran on without a connection, and this handle has killed it
 
     def ask(self, question: Any, timeout_s: float) -> Any:
         """The answer of the process to a question; seconds in which this process was paused do not count.
@@ -333,8 +334,10 @@ class ForkedProcess:
 
     def last_words(self) -> str:
         """The end of the process in words: its signal or exit code, and the last line it wrote to stderr."""
-        code = self.wait(_EXIT_S)
+        is_late = self.wait(_EXIT_S) is None
         self.kill()
+        self._ended_here |= is_late and self._code == -signal.SIGKILL
+        code = None if self._ended_here else self._code
         if code is None:
             how = "is gone"
         else:
@@ -347,7 +350,7 @@ class ForkedProcess:
     @property
     def ended_from_outside(self) -> bool:
         """Tell whether a signal of people or systems ended the process, or its fork server: no crash of its own."""
-        return -(self.wait(0) or 0) in child.OUTSIDE or self._lost
+        return self._lost or (not self._ended_here and -(self.wait(0) or 0) in child.OUTSIDE)
 
     def wait(self, seconds: float) -> int | None:
         """Wait for the end of the process; its exit code, or minus the number of the signal that ended it.

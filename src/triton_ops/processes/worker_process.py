@@ -353,9 +353,10 @@ class WorkerProcess:
         clock = AwakeClock()
         while self.alive and clock.now() <= _EXIT_S:
             time.sleep(0.005)
-        has_ended = not self.alive
+        was_alive = self.alive
         self.kill()
-        code = self._process.returncode if has_ended else None
+        killed_here = was_alive and self._process.returncode == -signal.SIGKILL
+        code = None if killed_here else self._process.returncode  # of one that was about to end by itself, too
         ending = _ending(code, step, self._last_line())
         return WorkerLostError(ending, step, outside=code is not None and -code in child.OUTSIDE)
 

@@ -522,6 +522,7 @@ def said_by(process):
     return out.strip()
 
 
+@pytest.mark.processes
 def test_processes_share_a_cache_folder(tmp_path):
     together = [in_another_process(OTHER_PROCESS, str(tmp_path)) for _ in range(2)]
     first = [said_by(process) for process in together]
@@ -992,6 +993,7 @@ def test_numbers_of_numpy_are_numbers():
 # Shipped kernels
 
 
+@pytest.mark.processes
 @pytest.mark.triton
 def test_shipped_kernels_know_no_tuner():
     pytest.importorskip("triton")

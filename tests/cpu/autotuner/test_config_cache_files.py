@@ -173,6 +173,7 @@ print(json.dumps([before, after, len(cache), refused]))
 """
 
 
+@pytest.mark.processes
 def test_a_read_only_folder_is_read_and_memory_keeps_the_rest() -> None:
     folder = Path(tempfile.mkdtemp())  # not tmp_path, which other users cannot enter
     try:
@@ -245,6 +246,7 @@ def test_older_entries_need_a_folder() -> None:
 # Many at once
 
 
+@pytest.mark.processes
 def test_processes_and_threads_lose_and_tear_nothing() -> None:
     """4 processes × 200 operations; 32 threads × 200 in memory, × 20 on a folder to save fsyncs."""
     done = run_python(

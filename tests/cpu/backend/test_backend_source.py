@@ -349,6 +349,7 @@ def test_triton_kernels_do_not_follow_comments_or_autotune(load):
 # Elsewhere
 
 
+@pytest.mark.processes
 def test_the_fingerprint_is_the_same_in_every_process(tmp_path):
     (tmp_path / "mod.py").write_text(
         textwrap.dedent(BASE)

@@ -477,6 +477,7 @@ def test_held_values_are_told_apart_exactly_when_they_differ(one, other):
     assert same == (described(one) == described(other))
 
 
+@pytest.mark.processes
 def test_what_is_held_is_the_same_in_every_process(tmp_path):
     (tmp_path / "mod.py").write_text(
         textwrap.dedent("""

@@ -135,6 +135,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.processes
 def test_a_script_compiles_several_operations_where_another_module_of_the_name_is_found_first(tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "kernels.py").write_text(textwrap.dedent(KERNELS))
@@ -148,6 +149,7 @@ def test_a_script_compiles_several_operations_where_another_module_of_the_name_i
     assert ran.stdout.splitlines() == ["scale ok", "twice ok", "move ok", "both ok", "reversed ok"], ran.stderr
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("hidden", [False, True])
 def test_each_is_loaded_where_it_is_launched(operations, hidden, tmp_path, monkeypatch):
     if hidden:  # another module of the same name comes first where it is launched

@@ -229,6 +229,7 @@ BY_VALUE = [
 ]  # fmt: skip
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("layout", [*BY_NAME, *BY_VALUE], ids=lambda layout: layout.__name__)
 def test_what_an_installer_lists_goes_by_name_and_all_else_by_value(tmp_path, layout):
     told = sent(tmp_path, layout)
@@ -321,6 +322,7 @@ def test_all_that_the_package_declares_to_need_goes_by_name():
     assert all(Origin.is_installed(name) and Origin.is_found_again(name) for name in names)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("layout", COMPILED, ids=lambda layout: layout.__name__)
 def test_kernels_compile_ahead_in_every_layout(tmp_path, layout):
     assert sent(tmp_path, layout, "compile")["compiled"] == ["OK", ""]

@@ -108,6 +108,7 @@ print(len(launched) > 20, "sympy" in sys.modules)
 """
 
 
+@pytest.mark.processes
 def test_shipped_gradients_are_read_and_compiled_without_what_torchs_reference_implementations_import():
     ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert ran.stdout.split() == ["True", "False"], ran.stderr

@@ -308,6 +308,7 @@ for arch, depth, place in zip(*[iter(sys.argv[1:])] * 3):
 LAUNCHED = (("sm_90", 512, "there"), ("sm_90", 511, "moved"), ("gfx942", 512, "there"))
 
 
+@pytest.mark.processes
 def test_the_launching_process_finds_what_was_compiled_without_memory():
     operation, expected = load("matmul"), []
     for arch, depth, place in LAUNCHED:

@@ -31,6 +31,7 @@ def elsewhere(content: bytes, code: str) -> object:
     return json.loads(done.stdout)
 
 
+@pytest.mark.processes
 def test_functions_by_name_and_by_value():
     base = 4
 
@@ -41,6 +42,7 @@ def test_functions_by_name_and_by_value():
     assert elsewhere(result, "[it[0](1), it[1](1), it[2](1), it[3].function(2)]") == [10, 20, "1", 11]
 
 
+@pytest.mark.processes
 def test_a_function_by_value_keeps_the_file_that_its_source_is_read_from():
     def outer():
         def inner():
@@ -53,6 +55,7 @@ def test_a_function_by_value_keeps_the_file_that_its_source_is_read_from():
         assert elsewhere(content, "[it.__code__.co_filename, it().__code__.co_filename]") == [__file__, __file__]
 
 
+@pytest.mark.processes
 @pytest.mark.triton
 def test_a_shipped_kernel_goes_by_its_name_and_keeps_its_identity():
     operation = kernels.load("matmul")
@@ -62,6 +65,7 @@ def test_a_shipped_kernel_goes_by_its_name_and_keeps_its_identity():
     assert elsewhere(result, "it.cache_key") == operation.kernel.cache_key
 
 
+@pytest.mark.processes
 @pytest.mark.triton
 def test_a_kernel_that_no_module_holds_goes_by_its_source_and_is_the_same_to_triton():
     triton = pytest.importorskip("triton")
@@ -147,6 +151,7 @@ def test_code_that_names_the_class_of_tensors_goes_by_value():
     assert Packed.loaded(Packed.of([asks, kind], by_value=True).content)[1] is torch.Tensor
 
 
+@pytest.mark.processes
 def test_what_a_users_module_makes_when_it_is_asked_goes_by_value(tmp_path, monkeypatch):
     (tmp_path / "lazy_settings.py").write_text(
         "def __getattr__(name):\n    if name != 'WIDTH':\n        raise AttributeError(name)\n    return 7\n"

@@ -43,6 +43,7 @@ def test_the_second_process_takes_the_key_of_the_first(kept, cache):
     assert kept.read_bytes() == written
 
 
+@pytest.mark.processes
 def test_a_process_that_compiles_takes_the_key_that_is_kept(kept, cache):
     ready_key()
     program = (

@@ -140,6 +140,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
     assert sorted(result.name for result in tmp_path.iterdir()) == ["folder", "record.json"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("wait_s", [0.0, 0.013, 0.05])
 def test_kill_during_atomic_write_leaves_a_whole_file(tmp_path, wait_s):
     path = tmp_path / "record.json"
@@ -194,6 +195,7 @@ def test_a_torn_last_line_is_ignored_and_costs_no_later_line(tmp_path_factory, l
     assert len(result) <= kept + 2  # the torn piece stands on a line of its own
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("wait_s", [0.0, 0.02])
 def test_kill_during_append_loses_only_the_line_in_flight(tmp_path, wait_s):
     path = tmp_path / "run.jsonl"
@@ -217,6 +219,7 @@ def taken(folder, name="lock"):
         return held
 
 
+@pytest.mark.processes
 def test_a_lock_keeps_threads_and_processes_out(tmp_path):
     process = started(HOLD, tmp_path)
     assert not taken(tmp_path)
@@ -232,6 +235,7 @@ def test_a_lock_keeps_threads_and_processes_out(tmp_path):
     assert taken(tmp_path)
 
 
+@pytest.mark.processes
 def test_who_waits_for_a_lock_says_so_and_gets_it(tmp_path):
     process, message = started(HOLD, tmp_path), []
 
@@ -293,6 +297,7 @@ os.waitpid(child, 0)
 """
 
 
+@pytest.mark.processes
 def test_a_fork_while_a_thread_holds_a_lock_leaves_no_lock_behind(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path)],
@@ -304,6 +309,7 @@ def test_a_fork_while_a_thread_holds_a_lock_leaves_no_lock_behind(tmp_path):
     assert done.stdout.splitlines() in (["the parent holds it", "taken"], ["taken", "taken"])
 
 
+@pytest.mark.processes
 def test_a_lock_serialises_processes(tmp_path):
     counter = tmp_path / "counter"
     counter.write_text("0")

@@ -255,6 +255,7 @@ def test_a_named_device_is_written_to_and_never_replaced(tmp_path):
         NamedFile(Path("/dev/full")).write("text")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 @pytest.mark.parametrize("kind", ["pipe", "file"])
 def test_stdout_by_name_is_the_stdout_of_this_process(tmp_path, name, kind):
@@ -344,6 +345,7 @@ def as_nobody(code, folder):
     return done
 
 
+@pytest.mark.processes
 @root_only
 def test_files_of_another_user_in_a_folder_of_everybody_are_neither_read_nor_written(shared):
     as_nobody("(folder / 'file').write_text('theirs\\n'); (folder / 'runs').mkdir(0o1777)", shared)
@@ -358,6 +360,7 @@ def test_files_of_another_user_in_a_folder_of_everybody_are_neither_read_nor_wri
     assert StoredFile(shared / "file").read(100) == b"theirs\n"
 
 
+@pytest.mark.processes
 @root_only
 def test_the_folders_owner_is_believed_and_its_files_are_read_by_others(shared):
     StoredFile(shared / "file").replace("root's\n")
@@ -367,6 +370,7 @@ def test_the_folders_owner_is_believed_and_its_files_are_read_by_others(shared):
     assert message == 'b"root\'s\\n" [b"root\'s"]\n'
 
 
+@pytest.mark.processes
 @root_only
 @pytest.mark.parametrize("through", ["file", "folder", "hard link"])
 def test_planted_links_do_not_lead_to_a_users_other_files(shared, tmp_path, through, caplog):
@@ -394,6 +398,7 @@ def test_planted_links_do_not_lead_to_a_users_other_files(shared, tmp_path, thro
         assert (private / "line.jsonl").read_text() == "private\n"
 
 
+@pytest.mark.processes
 @root_only
 def test_a_link_that_another_user_planted_is_not_written_through_by_name(shared, tmp_path):
     (tmp_path / "mine").write_text("old")
@@ -426,6 +431,7 @@ def held_by_nobody(folder):
     return process, process.stdout.readline().strip()
 
 
+@pytest.mark.processes
 @root_only
 @pytest.mark.timeout(60)
 def test_no_reader_of_a_private_folder_can_hold_its_lock(shared):
@@ -439,6 +445,7 @@ def test_no_reader_of_a_private_folder_can_hold_its_lock(shared):
     assert message == os.strerror(errno.EACCES)
 
 
+@pytest.mark.processes
 @root_only
 @pytest.mark.timeout(60)
 def test_a_lock_that_another_user_holds_in_a_folder_of_everybody_is_not_waited_for_for_ever(
@@ -454,6 +461,7 @@ def test_a_lock_that_another_user_holds_in_a_folder_of_everybody_is_not_waited_f
     assert [result.levelno for result in caplog.records] == [logging.WARNING]
 
 
+@pytest.mark.processes
 @root_only
 def test_a_sweep_leaves_the_files_of_other_users(shared):
     theirs, mine = f".mine-{'0' * 16}.tmp", f".mine-{'1' * 16}.tmp"
@@ -505,6 +513,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.processes
 @root_only
 @pytest.mark.timeout(120)
 def test_a_tune_among_what_another_user_planted_ends_as_without_it(shared, tmp_path):

@@ -63,6 +63,7 @@ print(cache.get("kernel", (1,), "cpu"), flush=True)
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("where", ["file", "layered", "memory"])
 def test_a_fork_while_a_thread_writes_leaves_no_lock_held(where, tmp_path):
     process = subprocess.Popen(
@@ -106,6 +107,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(misses._harvests))
 """
 
 
+@pytest.mark.processes
 def test_a_child_begins_its_own_harvest_of_misses(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", HARVESTS, str(tmp_path)], capture_output=True, text=True, check=True
@@ -137,6 +139,7 @@ class Slow:
         return object()
 
 
+@pytest.mark.processes
 def test_a_property_that_another_thread_computes_is_computed_in_a_forked_child():
     begun, go_on = threading.Event(), threading.Event()
     slow = Slow(lambda: (begun.set(), go_on.wait()))

@@ -61,6 +61,7 @@ def test_length_of_a_fingerprint(length):
     assert len(fingerprint("x", length)) == length
 
 
+@pytest.mark.processes
 def test_fingerprint_is_the_same_in_another_process_and_for_ever():
     value = {"BLOCK": (64, 128), "name": "µ", "flag": True, "none": None, "scale": 0.1}
     code = f"from triton_ops.base import fingerprint; print(fingerprint({value!r}))"

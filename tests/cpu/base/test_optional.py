@@ -46,6 +46,7 @@ def test_a_package_and_its_module_are_imported_by_two_threads_at_once(tmp_path, 
     assert not failed
 
 
+@pytest.mark.processes
 def test_a_log_that_torch_does_not_have_is_the_reason_why_torch_cannot_be_imported():
     """Torch refuses to be imported, and a second attempt in the same process fails for another reason."""
     pytest.importorskip("torch")
@@ -102,6 +103,7 @@ def ran_without(names, code, *words):
     )
 
 
+@pytest.mark.processes
 def test_the_core_runs_known_configs_and_names_the_extra_of_all_else(tmp_path, monkeypatch, steady_clock):
     (tmp_path / "target.py").write_text(TARGET)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -128,6 +130,7 @@ for name in triton_ops.__all__:
 """
 
 
+@pytest.mark.processes
 def test_a_public_name_without_its_extra_is_a_traceback_of_few_lines():
     done = ran_without((*TUNE, *CLI, *GPU), EACH_NAME)
     assert done.returncode == 0, done.stderr
@@ -140,6 +143,7 @@ def test_where_triton_has_no_wheels_no_command_is_named(system, hint, monkeypatc
     assert hint in str(MissingDependencyError.absent("triton.knobs", "compiling"))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("names", [CLI, ("typer",)])
 def test_the_program_without_its_extra_is_one_line(names):
     done = ran_without(names, "from triton_ops.cli import main\nmain()", "--version")
@@ -228,6 +232,7 @@ print(main(["doctor", "--cache-dir", sys.argv[1]]))
 """
 
 
+@pytest.mark.processes
 def test_windows_imports_everything_and_tunes_inline(tmp_path):
     gone = ("fcntl", "resource", "pwd", "grp", "termios", "pty", "posix")
     done = ran_without(GPU, LACKING.format(gone=gone, attributes=POSIX, platform="win32"), tmp_path)

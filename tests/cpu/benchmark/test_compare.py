@@ -168,6 +168,7 @@ def test_contestants_use_every_argument_set_equally_often():
 # Real callables on this machine
 
 
+@pytest.mark.processes
 def test_a_callable_is_not_distinguishable_from_itself():
     call = spin(400)
     result = [compare(call, call, rounds=12, seed=seed) for seed in range(12)]
@@ -175,6 +176,7 @@ def test_a_callable_is_not_distinguishable_from_itself():
     assert {c.mode for c in result} == {"host"}
 
 
+@pytest.mark.processes
 def test_copies_of_tensors_do_not_make_a_difference():
     x = torch.rand(1000)
     result = [compare(torch.sort, torch.sort, args=(x,), rounds=12, seed=seed) for seed in range(12)]

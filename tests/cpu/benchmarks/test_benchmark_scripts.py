@@ -86,6 +86,7 @@ def test_the_steps_of_a_tune_that_are_timed_are_there():
     assert [step for step, place, name in STEPS if not callable(getattr(place, name, None))] == []
 
 
+@pytest.mark.processes
 def test_a_process_that_does_not_end_is_ended_with_those_that_keep_its_pipes():
     program = "import subprocess; print('begun', flush=True); subprocess.run(['sleep', '600'])"
     ended = bounded("-c", program, limit_s=0.5)

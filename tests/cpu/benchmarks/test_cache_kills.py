@@ -57,6 +57,7 @@ def test_a_clear_of_another_worker_explains_a_missing_entry(tmp_path):
     assert judged(tmp_path, lines, [[31, "clear"], [35, "cleared"]]) == {"lost": 1}
 
 
+@pytest.mark.processes
 def test_processes_that_are_killed_lose_and_tear_nothing():
     words = ["--processes", "3", "--ops", "15", "--kills", "25", "--seed", "4"]
     done = subprocess.run(

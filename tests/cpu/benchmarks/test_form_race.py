@@ -18,6 +18,7 @@ from benchmarks.kernels.mlp_forms import mlp_forms
 from benchmarks.shipped import apart, form_race, forms_gpu, fp8_variants, mlp_variants, row_variants
 from benchmarks.shipped.form_race import SHIPPED, Case, compiled, raced
 
+from tests.limits import eventually
 from triton_ops import Config
 from triton_ops.device import Target
 
@@ -142,6 +143,7 @@ sys.exit(serve(make, begin))
 """
 
 
+@pytest.mark.processes
 def test_a_row_that_hangs_crashes_or_spoils_its_process_costs_no_other():
     names = ["first", "hangs", "second", "crashes", "spoils", "third", "fourth"]
     command = [sys.executable, "-c", SERVES]
@@ -155,6 +157,7 @@ def test_a_row_that_hangs_crashes_or_spoils_its_process_costs_no_other():
     ]  # fmt: skip
 
 
+@pytest.mark.processes
 def test_a_process_that_cannot_begin_says_why_in_every_row_and_no_row_begins_too_late():
     fails = [sys.executable, "-c", "import sys; sys.exit('no such module')"]
     rows = [row for _, row in apart.rows_apart(fails, [["a"], ["b"]], 1.0, time.monotonic() + 60.0)]
@@ -192,8 +195,5 @@ def test_a_step_that_does_not_end_is_ended_with_what_it_started(tmp_path):
     waits = ["sh", "-c", f"sleep 600 & echo $! > '{started}'; wait"]
     assert forms_gpu.ended(waits, 2.0, tmp_path) == "ended after 2 s"
     stat = Path(f"/proc/{int(started.read_text())}/stat")
-    deadline = time.monotonic() + 10
-    while stat.exists() and stat.read_text().split()[2] != "Z":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: not stat.exists() or stat.read_text().split()[2] == "Z")
     assert forms_gpu.ended(["sh", "-c", "exit 3"], 30.0, tmp_path) == "exit code 3"

@@ -31,6 +31,7 @@ def test_whose_it_is():
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("at_once", "shards"), [(False, 1), (True, 2)])
 def test_tests_of_a_package_run_with_both_tuners_and_what_differs_is_named(tmp_path, at_once, shards):
     (tmp_path / "tests").mkdir()

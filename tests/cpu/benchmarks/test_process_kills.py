@@ -5,6 +5,8 @@ import random
 import pytest
 from benchmarks.robustness import process_kills
 
+pytestmark = pytest.mark.processes
+
 
 def test_a_command_that_fails_undisturbed_is_told_and_not_attacked(tmp_path, monkeypatch):
     monkeypatch.setattr(process_kills, "COMPILED", ["BM=7"])

@@ -40,6 +40,7 @@ print(vllm.__version__, experts(), current_platform.is_device_capability(90), cu
 """
 
 
+@pytest.mark.processes
 def test_an_engines_own_files_import_without_the_rest_of_it(tmp_path, monkeypatch, capsys):
     wheel, folder = tmp_path / "vllm-0.33.0-cp38-abi3-any.whl", tmp_path / "site"
     with ZipFile(wheel, "w") as archive:

@@ -114,6 +114,7 @@ def test_a_row_without_a_gpu_has_what_was_recorded(monkeypatch):
     assert "tests/gpu/test_measure_on_gpu.py::test_calls_are_exact_on_a_gpu_too" in ends
 
 
+@pytest.mark.processes
 def test_what_needs_no_gpu_sees_none(monkeypatch, tmp_path):
     (tmp_path / "visible.py").write_text("import os\nprint(repr(os.environ['CUDA_VISIBLE_DEVICES']))\n")
     monkeypatch.setattr(statements, "ROOT", tmp_path)

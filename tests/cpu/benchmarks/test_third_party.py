@@ -42,6 +42,7 @@ def test_the_seconds_of_a_kernel_are_those_of_all_its_tunes():
     assert side_by_side(theirs, ours) == {"add": row}
 
 
+@pytest.mark.processes
 def test_a_process_that_fails_dies_or_hangs_costs_one_case(tmp_path):
     contender = Contender([sys.executable, "-c", PROCESS], tmp_path)
     told = [contender.ask("time", name, 60) for name in ("one", "fails", "two", "dies", "three")]

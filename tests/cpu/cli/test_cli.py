@@ -263,6 +263,7 @@ def test_the_reference_names_every_command_and_option():
         assert f"`{name}` ({trials}{budget.seconds:g} s)" in text
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "words",
     ["--version", "--help", "cache show", "cache show nothing", "cache path", "cache show --json", "cache rm --help"],

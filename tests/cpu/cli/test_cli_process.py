@@ -27,6 +27,8 @@ import triton_ops
 from tests.records import record
 from triton_ops.records.store import open_store
 
+pytestmark = pytest.mark.processes
+
 UNSET = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONUNBUFFERED")  # what a user's shell does not set
 DOUBT = re.compile(r"^warning: (low confidence|unproven): .*\n", re.MULTILINE)  # at times where others run too
 # With every right but those of its user taken away; first run once, so that everything is imported while it may be.

@@ -80,6 +80,7 @@ def test_where_nothing_can_be_tuned_the_exit_code_says_so(tmp_path, keys, capsys
     assert "not tuned: it is of MOS 6502" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.processes
 def test_misses_of_the_cpu_are_tuned_beside_the_gpus_of_a_run(tmp_path, keys, capsys, monkeypatch):
     two = tuple(DeviceSpec(kind="cuda", name="H200", arch="sm_90", units=132) for _ in range(2))
     monkeypatch.setattr(TorchDevice, "gpus", lambda: two)

@@ -18,6 +18,8 @@ from triton_ops.kernels import TypedTarget
 from triton_ops.records import lock_of
 from triton_ops.values import Problem
 
+pytestmark = pytest.mark.processes
+
 # Sends SIGINT to itself, once or twice, when a module of that name begins to be imported or a function is called.
 AT_IMPORT = """
 import os, signal, sys

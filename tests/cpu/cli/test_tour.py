@@ -35,6 +35,7 @@ def without_torch(tmp_path):
     return run
 
 
+@pytest.mark.processes
 def test_the_tour_needs_no_torch_and_says_what_it_leaves_out(without_torch, tmp_path):
     done = without_torch(TOUR, "tour")
     assert done.returncode == 0, done.stderr
@@ -48,6 +49,7 @@ def test_the_tour_needs_no_torch_and_says_what_it_leaves_out(without_torch, tmp_
     assert "squares:squares" in (folder / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.processes
 def test_the_example_of_the_main_job_needs_no_torch(without_torch, tmp_path):
     done = without_torch(DEMO, str(PROJECT / "examples" / "demo.py"))
     assert done.returncode == 0, done.stderr
@@ -71,6 +73,7 @@ def test_the_steps_on_kernels_find_the_bug_and_rank_for_another_gpu(cli, shared_
     assert len(ranked.out.splitlines()) == 5
 
 
+@pytest.mark.processes
 def test_what_fails_ends_the_tour_with_its_code(cli, monkeypatch):
     monkeypatch.setattr(tour, "_STEPS", (("Fail:", "lint nothing.py"), ("Never:", "cache path")))
     ran = cli("tour")

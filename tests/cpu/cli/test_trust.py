@@ -475,6 +475,7 @@ def test_a_command_loads_no_code_that_another_user_could_have_written(home, tmp_
     sys.modules.pop("told")
 
 
+@pytest.mark.processes
 @root_only
 def test_a_worker_is_told_folders_that_are_its_users_own(home, tmp_path, monkeypatch):
     for variable in VARIABLES:

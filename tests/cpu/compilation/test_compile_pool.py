@@ -19,6 +19,7 @@ triton = pytest.importorskip("triton")
 
 from tests import libcuda, planted_kernels  # noqa: E402
 from tests.forking import Lent, wait_for  # noqa: E402
+from tests.limits import eventually  # noqa: E402
 from tests.planted_kernels import grid  # noqa: E402
 from triton_ops import compare, release_processes, time_ms, tune  # noqa: E402
 from triton_ops.backend import Arguments, CompilerNeeds, Operation, TritonCompiler, TritonKernel  # noqa: E402
@@ -126,19 +127,11 @@ def stat(pid):
         return "X", "0"
 
 
-def eventually(condition, seconds=20.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come true"
-        time.sleep(0.05)
-
-
-def gone(pids, seconds=20.0):
+def gone(pids):
     """Wait until the processes have ended; one that does not is named."""
-    until = time.monotonic() + seconds
-    while left := alive(pids):
-        assert time.monotonic() < until, [(pid, Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in left]
-        time.sleep(0.05)
+    eventually(
+        lambda: not alive(pids), lambda: [(pid, Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in alive(pids)]
+    )
 
 
 def test_what_was_compiled_before_is_known_also_for_other_sizes_of_the_same_kind(place, started):

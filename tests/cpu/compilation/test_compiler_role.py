@@ -13,6 +13,8 @@ from triton_ops.exceptions import CacheError
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Status
 
+pytestmark = pytest.mark.processes
+
 
 @dataclass(frozen=True)
 class Planted(Compiler):

@@ -79,6 +79,7 @@ def compilations(home, server, monkeypatch):
     return lambda: (home / "log").read_text().split()
 
 
+@pytest.mark.processes
 @needs_builder
 def test_configs_are_compiled_by_the_pool_isolated_verified_raced_and_dispatched(compilations):
     result = tune(DOUBLED, isolate=True, effort="quick")

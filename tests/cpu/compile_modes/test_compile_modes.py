@@ -294,6 +294,7 @@ def test_a_factory_that_raises_or_returns_no_pair_is_told(factory):
         workload_by(models.two_devices)
 
 
+@pytest.mark.processes
 def test_each_way_is_a_row_whatever_happens_and_an_interrupted_comparison_goes_on(tmp_path):
     def end(line):
         if line.startswith("aot"):
@@ -337,6 +338,7 @@ def test_without_names_eager_and_all_modes_of_this_package_are_compared():
     assert [mode.name for mode in request.modes] == [EAGER, *MODES]
 
 
+@pytest.mark.processes
 def test_a_compiler_that_does_not_end_is_ended_after_its_limit():
     made = request_of(
         gated, None, modes=[AOT], training=False, loss=None, tolerance=None, warmup=3, seconds=1.0,
@@ -353,6 +355,7 @@ def test_a_compiler_that_does_not_end_is_ended_after_its_limit():
     assert "compilation" in result.error
 
 
+@pytest.mark.processes
 def test_a_model_that_does_not_run_is_one_error_with_its_reason(tmp_path):
     with pytest.raises(TuningFailedError, match="does not run as it is") as result:
         tune_compile(models.refuses_its_input, modes=[AOT], cache_dir=tmp_path)
@@ -361,6 +364,7 @@ def test_a_model_that_does_not_run_is_one_error_with_its_reason(tmp_path):
     assert reason.startswith("runtime: ")
 
 
+@pytest.mark.processes
 def test_the_command_prints_the_documented_json(cli, monkeypatch):
     monkeypatch.setattr(command_model, "MODES", ())
     ran = cli("torch", "modes", "tests.compiled_models:gated", "--options", "no.such=1", "--json", "--seconds", "1")

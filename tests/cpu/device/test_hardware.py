@@ -260,6 +260,7 @@ print(gpu_missing())
 """
 
 
+@pytest.mark.processes
 def test_a_torch_that_another_thread_is_importing_is_no_error():
     if gpu_missing() is None:
         pytest.skip("a GPU is here")
@@ -320,6 +321,7 @@ except TargetError as error:  # the worker is the first to need torch, and finds
 """
 
 
+@pytest.mark.processes
 @pytest.mark.triton
 def test_a_problem_by_shape_needs_no_torch_but_where_it_runs(tmp_path):
     if gpu_missing() is None:

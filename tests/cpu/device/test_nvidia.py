@@ -213,6 +213,7 @@ def asked(folder, wanted):
     return done.stdout.splitlines()
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="the driver's name on another platform")
 def test_the_driver_is_asked_for_what_a_build_for_it_finds(tmp_path):
     folder = libcuda.build(tmp_path, 12040)
@@ -221,6 +222,7 @@ def test_the_driver_is_asked_for_what_a_build_for_it_finds(tmp_path):
     assert asked(folder, None) == [], "a build for CPUs"
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="the driver's name on another platform")
 def test_a_driver_that_refuses_a_question_leaves_it_to_torch(tmp_path):
     assert asked(libcuda.build(tmp_path, broken=True), 12000) == []

@@ -88,6 +88,7 @@ def test_a_gpu_that_tells_nothing_of_processes_is_asked_once(failure, clock):
     assert (len(nvml.calls), str(failure) in others.unknown) == (2, True)
 
 
+@pytest.mark.processes
 def test_this_process_its_parents_ended_ones_and_those_that_take_turns_are_no_others(tmp_path, monkeypatch, clock):
     monkeypatch.setenv("TRITON_OPS_LOCK_DIR", str(tmp_path / "locks"))
     waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]

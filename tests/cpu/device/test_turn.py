@@ -52,6 +52,7 @@ def begun(trace):
         time.sleep(0.005)
 
 
+@pytest.mark.processes
 def test_the_measurements_of_two_processes_never_overlap_and_both_finish(tmp_path):
     trace = tmp_path / "trace"
     both = [child(trace, 20, 0.004, name) for name in "ab"]
@@ -63,6 +64,7 @@ def test_the_measurements_of_two_processes_never_overlap_and_both_finish(tmp_pat
         assert who == whose
 
 
+@pytest.mark.processes
 def test_a_killed_holder_gives_its_turn_back_and_the_wait_is_said(tmp_path, caplog):
     trace = tmp_path / "trace"
     holder = child(trace, 1, 600.0, "a")

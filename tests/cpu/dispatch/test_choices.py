@@ -97,6 +97,7 @@ def test_wrong_implementations_are_named_with_the_reason_and_the_rest_goes_on(ma
     assert "in float64" in result.verified
 
 
+@pytest.mark.processes
 def test_the_fastest_runs_and_says_why_and_later_processes_know_it(matrices):
     chooser = choose({"slow": slow_product, "fast": product}, name="remembered", budget_s=20)
     expected = torch.mm(*matrices)
@@ -192,6 +193,7 @@ def test_where_the_first_one_fails_the_others_judge_each_other(matrices, steady_
     assert "it cannot" in trials_of(result)["a"].error
 
 
+@pytest.mark.processes
 def test_an_implementation_that_crashes_ends_only_itself(matrices):
     chooser = choose({"right": torch.mm, "crashes": lambda a, b: os.abort()}, name="crashing", budget_s=60)
     result = chooser.tune(matrices, isolate=True)

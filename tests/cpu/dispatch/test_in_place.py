@@ -109,6 +109,7 @@ def test_both_duels_of_a_rival_fit_into_the_seconds_that_are_left(known, monkeyp
     assert limits[0] == limits[1] <= 1.0
 
 
+@pytest.mark.processes
 def test_no_false_change_in_100_decisions_about_equal_configs(known):
     one = known(first)
     x = torch.ones(4)

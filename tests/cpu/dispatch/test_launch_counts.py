@@ -5,6 +5,8 @@ import os
 import threading
 import warnings
 
+import pytest
+
 import triton_ops
 from triton_ops import operation
 from triton_ops.dispatch import decision as decisions
@@ -75,6 +77,7 @@ def test_what_is_forgotten_again_and_again_takes_no_memory():
     assert sum(row.kernel == "counted" for row in decisions._counts._rows.values()) <= 2
 
 
+@pytest.mark.processes
 def test_a_forked_child_tells_none_of_its_parents_launches():
     count_me(n=8)
     (count,) = (decision.count for decision in decided() if decision.kernel == "counted")

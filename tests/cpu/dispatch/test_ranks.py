@@ -121,6 +121,7 @@ if other:
 """
 
 
+@pytest.mark.processes
 def test_two_processes_with_different_records_launch_the_same_config(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ENDS_UNSEARCHED + JOB, str(tmp_path / "meet")],
@@ -134,6 +135,7 @@ def test_two_processes_with_different_records_launch_the_same_config(tmp_path):
     assert len({*told}) == 1
 
 
+@pytest.mark.processes
 def test_a_forked_child_counts_its_own_launches(monkeypatch):
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
     kernel = triton_ops.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], ["n"],

@@ -17,7 +17,7 @@ from triton_ops.compile_modes import parse_printed
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
-pytestmark = pytest.mark.triton
+pytestmark = [pytest.mark.triton, pytest.mark.processes]
 
 PROJECT = Path(__file__).parents[3]
 HEAD = """

@@ -199,6 +199,7 @@ def test_what_code_closes_over_is_neither_sent_nor_tried_here(held, isolate):
     assert all(not each.any() for each in tensors)
 
 
+@pytest.mark.processes
 def test_one_problem_of_many_is_refused_and_the_others_are_tuned(held, tmp_path):
     at = held[1]
     other = TuneProblem(target=napping, space={"steps": [1, 8]})

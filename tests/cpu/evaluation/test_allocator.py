@@ -96,6 +96,7 @@ def test_the_thread_that_tries_configs_while_the_search_thinks_finds_what_the_ca
     assert thread != threading.get_ident()
 
 
+@pytest.mark.processes
 def test_a_worker_has_the_allocator_of_its_task_and_of_no_task_before(tmp_path):
     idle_worker.drop_idle_workers()
     file = tmp_path / "noted"

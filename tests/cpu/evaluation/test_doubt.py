@@ -113,6 +113,7 @@ def test_a_default_stays_in_the_race_unless_it_is_slower_by_far(default_ms, stay
     assert rounds[DEFAULT] == (rounds[result.winner.config] if stays else 4)
 
 
+@pytest.mark.processes
 def test_equal_configs_have_no_winner_where_noise_is_as_large_as_what_ends_a_race_early():
     result = [Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.4, 1000 + seed).compared() for seed in range(200)]
     assert [it.winner.config for it in result] == [DEFAULT] * 200

@@ -25,6 +25,7 @@ import pytest
 from benchmarks.robustness.process_faults import nap, sums_space
 from benchmarks.robustness.workers import workers_of
 
+from tests.limits import eventually
 from triton_ops import release_processes, tune
 from triton_ops.base import Process
 from triton_ops.evaluation import Assignment, Stations, idle_worker
@@ -43,15 +44,12 @@ def _no_worker_is_left():
     idle_worker.drop_idle_workers()  # one that an earlier test of another file has kept
     yield
     idle_worker.drop_idle_workers()
-    assert soon_without_workers()
+    wait_until_no_worker_is_left()
 
 
-def soon_without_workers():
-    """Whether no worker is left; one that is not kept is ended by a thread of its own, which may need a moment."""
-    until = time.monotonic() + 20
-    while workers_of(os.getpid()) and time.monotonic() < until:
-        time.sleep(0.01)
-    return workers_of(os.getpid()) == []
+def wait_until_no_worker_is_left():
+    """One that is not kept is ended by a thread of its own, which may need a moment."""
+    eventually(lambda: not workers_of(os.getpid()))
 
 
 def start(needs):
@@ -75,6 +73,7 @@ def tried(work, config=GOOD, reuse=True):
         return station.attempt(config, None), process.pid
 
 
+@pytest.mark.processes
 def test_the_next_tune_gets_the_same_process_and_others_do_not():
     first, one = tried(assignment())
     second, two = tried(assignment())
@@ -85,6 +84,7 @@ def test_the_next_tune_gets_the_same_process_and_others_do_not():
     assert len(workers_of(os.getpid())) == 1
 
 
+@pytest.mark.processes
 def test_a_worker_with_other_needs_is_not_taken():
     work = assignment()
     tried(work)
@@ -94,6 +94,7 @@ def test_a_worker_with_other_needs_is_not_taken():
     assert not idle_worker.waits((("torch", *packages), device))
 
 
+@pytest.mark.processes
 def test_a_worker_serves_tunes_that_need_less_and_has_what_it_had_afterwards():
     """The tune of a kernel and that of a choice among kernels, which needs torch alone, take turns."""
     start((("json", "csv"), "cpu"))
@@ -106,12 +107,14 @@ def test_a_worker_serves_tunes_that_need_less_and_has_what_it_had_afterwards():
     assert served == set(workers_of(os.getpid()))
 
 
+@pytest.mark.processes
 def test_a_worker_in_which_something_died_is_not_kept():
     trial, _ = tried(assignment(), DEADLY)
     assert trial.status is Status.CRASH
     assert workers_of(os.getpid()) == []
 
 
+@pytest.mark.processes
 def test_a_worker_that_was_killed_meanwhile_costs_nothing():
     _, pid = tried(assignment())
     os.kill(pid, 9)
@@ -119,6 +122,7 @@ def test_a_worker_that_was_killed_meanwhile_costs_nothing():
     assert trial.status is Status.OK
 
 
+@pytest.mark.processes
 def test_a_worker_whose_end_the_program_has_waited_for_itself_costs_nothing():
     _, pid = tried(assignment())
     os.kill(pid, 9)
@@ -127,6 +131,7 @@ def test_a_worker_whose_end_the_program_has_waited_for_itself_costs_nothing():
     assert trial.status is Status.OK
 
 
+@pytest.mark.processes
 def test_the_next_task_imports_the_users_modules_as_they_are_then(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -144,6 +149,7 @@ def test_the_next_task_imports_the_users_modules_as_they_are_then(tmp_path, monk
     assert result[0][1] == result[1][1]
 
 
+@pytest.mark.processes
 def test_the_next_task_has_the_users_modules_that_are_the_same(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "stays_the_same.py").write_text(
@@ -193,6 +199,7 @@ def test_what_a_task_changes_in_place_is_new_for_the_next(begins, changes, chang
     modules.forget()
 
 
+@pytest.mark.processes
 def test_a_forked_child_leaves_the_parents_worker_alone():
     tried(assignment())
     with warnings.catch_warnings():
@@ -204,6 +211,7 @@ def test_a_forked_child_leaves_the_parents_worker_alone():
     assert len(workers_of(os.getpid())) == 1
 
 
+@pytest.mark.processes
 def test_a_worker_is_not_taken_in_another_environment_or_folder(tmp_path, monkeypatch):
     work = assignment()
     for change in (lambda: monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path)), lambda: monkeypatch.chdir(tmp_path)):
@@ -212,6 +220,7 @@ def test_a_worker_is_not_taken_in_another_environment_or_folder(tmp_path, monkey
         assert idle_worker.take(idle_worker.Needs.of(work.kernel, work.device, work.device_name)) is None
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("variable", "by_a_library"), [("CUDA_MODULE_LOADING", "LAZY"), ("KMP_DUPLICATE_LIB_OK", "True")]
 )
@@ -226,6 +235,7 @@ def test_a_worker_is_taken_although_a_library_has_set_a_variable_since(variable,
     assert idle_worker.waits(needs)
 
 
+@pytest.mark.processes
 def test_a_worker_that_was_started_early_serves_the_first_gpu(monkeypatch):
     monkeypatch.setattr(idle_worker, "_DRIVER", os.devnull)
     monkeypatch.setattr(idle_worker, "EARLY", idle_worker.Needs((), "cuda"))
@@ -238,6 +248,7 @@ def test_a_worker_that_was_started_early_serves_the_first_gpu(monkeypatch):
     taken.kill()
 
 
+@pytest.mark.processes
 def test_no_worker_is_started_early_where_a_tune_has_left_one_for_the_first_gpu(tmp_path, monkeypatch):
     monkeypatch.setattr(idle_worker, "_DRIVER", str(tmp_path))
     monkeypatch.setattr(idle_worker, "EARLY", idle_worker.Needs((), "cuda"))
@@ -248,6 +259,7 @@ def test_no_worker_is_started_early_where_a_tune_has_left_one_for_the_first_gpu(
     idle_worker.drop_idle_workers()
 
 
+@pytest.mark.processes
 def test_a_worker_gives_up_its_task_while_the_program_goes_on(monkeypatch):
     """The next tune waits for it, and one that does not give up is ended."""
     rests, go_on = threading.Event(), threading.Event()
@@ -271,6 +283,7 @@ def test_a_worker_gives_up_its_task_while_the_program_goes_on(monkeypatch):
     assert workers_of(os.getpid()) == []
 
 
+@pytest.mark.processes
 def test_a_worker_is_started_early_where_a_driver_is_and_one_process_uses_it(tmp_path, monkeypatch):
     monkeypatch.setattr(idle_worker, "_DRIVER", str(tmp_path / "nvidiactl"))
     assert not idle_worker.start_one_early()
@@ -346,6 +359,7 @@ def leaves_the_environment(block):
     return block
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "function",
     [
@@ -357,7 +371,7 @@ def test_a_worker_that_a_task_has_changed_for_all_that_follows_is_not_kept(funct
     trial, _ = tried(assignment(function, space={"block": [1, 2]}), Config(block=1))
     assert trial.status is Status.OK, trial.error
     assert idle_worker.take(((), "cpu")) is None
-    assert soon_without_workers()
+    wait_until_no_worker_is_left()
 
 
 LIMIT = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -382,6 +396,7 @@ def tells_the_environment(block):
     return block
 
 
+@pytest.mark.processes
 def test_a_worker_has_its_environment_and_folder_back_for_the_next_task():
     _, one = tried(assignment(leaves_the_environment, space={"block": [1, 2]}), Config(block=1))
     trial, two = tried(assignment(tells_the_environment, space={"block": [1, 2]}), Config(block=1))
@@ -393,6 +408,7 @@ def doubled(x, block):
     return x * 2
 
 
+@pytest.mark.processes
 def test_a_worker_that_has_imported_torch_for_a_task_serves_the_next_one():
     torch = pytest.importorskip("torch")
     work = {"args": (torch.ones(4),), "space": {"block": [1, 2]}}
@@ -401,6 +417,7 @@ def test_a_worker_that_has_imported_torch_for_a_task_serves_the_next_one():
     assert one == two
 
 
+@pytest.mark.processes
 def test_a_tune_leaves_its_worker_to_the_next_also_from_a_thread_that_ends_until_it_is_released():
     def tuned():
         release = {"space": sums_space([]), "isolate": True, "device": "cpu", "keep": False}
@@ -432,13 +449,11 @@ if sys.argv[1] == "raises":
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("how", ["returns", "raises", "killed"])
 def test_a_process_that_ends_takes_its_idle_worker_along(how):
     done = subprocess.run(
         [sys.executable, "-c", ENDS, how], capture_output=True, text=True, timeout=60, check=False, env=os.environ
     )
     (worker,) = map(int, done.stdout.split())
-    until = time.monotonic() + 20
-    while not Process(worker).ended and time.monotonic() < until:
-        time.sleep(0.01)
-    assert Process(worker).ended
+    eventually(lambda: Process(worker).ended)

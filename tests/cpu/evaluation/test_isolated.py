@@ -62,6 +62,7 @@ def _no_worker_is_left():
     assert workers_of(os.getpid()) == []
 
 
+@pytest.mark.processes
 def test_every_fault_of_a_process_ends_one_trial_and_is_not_run_again(tmp_path):
     def tuned(**more):
         space = sums_space(list(PROCESS_FAULTS))
@@ -88,6 +89,7 @@ def test_every_fault_of_a_process_ends_one_trial_and_is_not_run_again(tmp_path):
     assert again.place == "in a process of its own"
 
 
+@pytest.mark.processes
 def test_every_wrong_result_in_a_worker_ends_one_trial_and_the_winner_stays():
     wrong = {fault: status for fault, status in ON_CPU.items() if fault not in PROCESS_FAULTS}
     result = tune(sums, space=sums_space(list(wrong)), isolate=True, trials=99, budget_s=600.0)
@@ -98,6 +100,7 @@ def test_every_wrong_result_in_a_worker_ends_one_trial_and_the_winner_stays():
     assert result.verified.startswith("the reference")
 
 
+@pytest.mark.processes
 def test_a_worker_killed_from_outside_costs_no_config(tmp_path):
     stop = threading.Event()
     kills = []
@@ -123,6 +126,7 @@ def test_a_worker_killed_from_outside_costs_no_config(tmp_path):
     assert "1 ended by what ran in them" in result.place
 
 
+@pytest.mark.processes
 def test_a_finalist_that_dies_in_the_race_is_found_and_the_others_race_again(caplog):
     space = [{"ms": 3.0, "deadly": False}, {"ms": 2.9, "deadly": True}, {"ms": 1.0, "deadly": False}]
     result = tune(dies_in_the_race, space=space, device="cpu", isolate=True)
@@ -147,6 +151,7 @@ def test_a_finalist_that_fails_in_the_race_ends_as_in_its_trial():
     assert (failed.status, failed.error) == (Status.RESOURCES, "MemoryError: planted")
 
 
+@pytest.mark.processes
 def test_a_function_that_no_module_holds_is_sent_by_value():
     offset = 3
 
@@ -163,6 +168,7 @@ def large_is_whole(x, out, block=1):
     out[:] = x.sum()
 
 
+@pytest.mark.processes
 def test_memory_that_a_worker_cannot_map_is_sent_as_bytes(monkeypatch):
     torch = pytest.importorskip("torch")
     sizes = []
@@ -176,6 +182,7 @@ def test_memory_that_a_worker_cannot_map_is_sent_as_bytes(monkeypatch):
     assert result.best_config in ({"block": 1}, {"block": 2})
 
 
+@pytest.mark.processes
 def test_a_script_is_not_run_again_in_its_worker(tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text(
@@ -188,6 +195,7 @@ def test_a_script_is_not_run_again_in_its_worker(tmp_path):
     assert done.stdout == "runs\n{'n': 1} in a process of its own\n", done.stderr
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("steady_clock")
 def test_a_kernel_that_cannot_be_sent_is_refused_or_runs_inline_and_says_so(caplog):
     held = threading.Lock()
@@ -212,6 +220,7 @@ def assignment(reference=None, **changes) -> Assignment:
     return Assignment(**{**values, **changes})
 
 
+@pytest.mark.processes
 def test_a_reference_that_ends_the_process_is_an_error_of_its_own():
     with pytest.raises(TargetError, match=r"or its reference, ended the process: .* SIGABRT"):
         Isolated(assignment(aborts)).load()
@@ -219,6 +228,7 @@ def test_a_reference_that_ends_the_process_is_an_error_of_its_own():
         Isolated(assignment(raises)).load()
 
 
+@pytest.mark.processes
 def test_a_worker_that_holds_what_it_tried_is_asked_again_until_it_is_lost():
     good, killed = (Config({"ms": 0.0, "fault": fault}) for fault in (GOOD, "killed"))
     with closing(Isolated(assignment())) as station:
@@ -233,6 +243,7 @@ def test_a_worker_that_holds_what_it_tried_is_asked_again_until_it_is_lost():
             station.ask_again(Attempt(good))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("question", "ended"), [(Attempt, 2), (Once, 1)])
 def test_a_question_is_asked_once_more_after_a_signal_from_outside_unless_it_is_not_to_be(question, ended):
     killed = Config({"ms": 0.0, "fault": "killed"})
@@ -241,6 +252,7 @@ def test_a_question_is_asked_once_more_after_a_signal_from_outside_unless_it_is_
         assert station.facts.place == f"in a process of its own, {ended} ended by what ran in them"
 
 
+@pytest.mark.processes
 def test_a_worker_is_given_its_task_at_once_and_what_is_wrong_with_it_is_said_when_it_is_waited_for():
     for given, wrong in ((assignment(), None), (assignment(raises), TargetError)):
         process = new_worker(Needs((), ""))
@@ -257,6 +269,7 @@ def test_a_worker_is_given_its_task_at_once_and_what_is_wrong_with_it_is_said_wh
         assert stations.begin(assignment())().facts.place.startswith("inline, as")
 
 
+@pytest.mark.processes
 def test_a_worker_that_ended_before_its_task_is_replaced_by_another():
     process = new_worker(Needs((), ""))
     os.kill(process.pid, signal.SIGKILL)
@@ -272,6 +285,7 @@ def test_patience_is_positive(name):
         Patience(**{name: 0})
 
 
+@pytest.mark.processes
 def test_a_worker_that_does_not_answer_is_killed_with_what_it_started():
     worker = new_worker(Needs((), ""))
     try:
@@ -283,6 +297,7 @@ def test_a_worker_that_does_not_answer_is_killed_with_what_it_started():
         worker.kill()
 
 
+@pytest.mark.processes
 def test_a_worker_that_does_not_take_its_task_is_ended():
     worker = new_worker(Needs((), ""))
     os.kill(worker.pid, signal.SIGSTOP)
@@ -293,6 +308,7 @@ def test_a_worker_that_does_not_take_its_task_is_ended():
     assert workers_of(os.getpid()) == []
 
 
+@pytest.mark.processes
 def test_a_worker_that_has_served_another_tune_imports_what_the_next_one_compiles_with():
     worker = new_worker(Needs((), ""))
     try:
@@ -307,6 +323,7 @@ def test_a_worker_that_has_served_another_tune_imports_what_the_next_one_compile
     assert ["colorsys is imported" in message for message in result] == [False, True], result
 
 
+@pytest.mark.processes
 def test_an_error_says_how_a_worker_ended_and_its_last_line():
     worker = new_worker(Needs((), ""))
     with pytest.raises(WorkerLostError, match=r"exited with code 7 during its start: these are its last words"):
@@ -318,6 +335,7 @@ def _packed(function) -> bytes:
     return Packed.of(CalledWhenUnpacked(function)).content
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
 def test_however_a_tune_ends_no_process_and_no_lock_is_left(tmp_path, number):
     """Looked for in the process table, by their environment, whatever their parent is by then."""
@@ -340,6 +358,7 @@ def test_however_a_tune_ends_no_process_and_no_lock_is_left(tmp_path, number):
     assert time.monotonic() - start < 100
 
 
+@pytest.mark.processes
 def test_kill_at_random_moments_loses_at_most_one_trial_and_no_process(tmp_path):
     tuning = Tune(tmp_path, isolate=True)
     rng = random.Random(3)
@@ -351,6 +370,7 @@ def test_kill_at_random_moments_loses_at_most_one_trial_and_no_process(tmp_path)
     assert sorted(tuning.kept()) == list(range(CONFIGS))
 
 
+@pytest.mark.processes
 def test_the_number_of_trials_is_limited_in_a_worker_too():
     result = tune(nap, space=sums_space([]), device="cpu", isolate=True, trials=2)
     assert len(result.trials) == 2

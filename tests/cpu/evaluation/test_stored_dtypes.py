@@ -111,7 +111,7 @@ def unpack(x, *, a):
     return dense(x).float() + (a == 2)
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", [False, pytest.param(True, marks=pytest.mark.processes)])
 def test_functions_that_give_write_or_take_4_bit_floats_are_tuned(isolate, steady_clock):
     for function, args, reference in (
         (pack, (bits(),), lambda x: x.clone().view(FLOAT4)), (pack, (bits(),), None),

@@ -12,6 +12,8 @@ import pytest
 from triton_ops.evaluation.verify import StationStep
 from triton_ops.processes import WorkerLostError, WorkerProcess
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = """
 import json, os, sys, time
 from triton_ops import FunctionKernel, tune

@@ -231,6 +231,7 @@ print([name for name in sys.modules if name.startswith(tuners)])
 """
 
 
+@pytest.mark.processes
 def test_shipped_kernels_run_without_the_modules_that_tune():
     done = subprocess.run(
         [sys.executable, "-c", ENDS_UNSEARCHED + UNTUNED],

@@ -87,6 +87,7 @@ def test_work_knows_the_tiles_of_the_default(name):
     assert plan.schedule(plan.footprint).time_ms > 0
 
 
+@pytest.mark.processes
 def test_registry_imports_neither_torch_nor_triton():
     code = (
         "import sys, triton_ops.kernels as kernels; kernels.names()\n"

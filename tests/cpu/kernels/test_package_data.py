@@ -312,6 +312,7 @@ def test_how_a_package_is_imported_is_no_part_of_a_kernel(monkeypatch):
     assert identity() != before, "how many programs are launched counts"
 
 
+@pytest.mark.processes
 def test_a_built_wheel_holds_the_winners_and_a_look_up_finds_them(tmp_path):
     pytest.importorskip("hatchling", reason="the wheel is built with hatchling")
     project = tmp_path / "project"

@@ -282,6 +282,7 @@ def test_arguments_replace_those_of_an_operation(tmp_path):
         strange.tuned(strange.load())
 
 
+@pytest.mark.processes
 def test_commands_take_a_kernel_at_its_launch(cli):
     ran = cli("explain", f"{FILE}:plain@double", "--arg", "x=4096x4096:fp16", "--gpu", "H100", "--json")
     told = json.loads(ran.out)

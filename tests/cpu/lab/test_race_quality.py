@@ -51,6 +51,7 @@ def figures():
     }
 
 
+@pytest.mark.processes
 def test_winners_are_within_one_percent_of_the_best(figures):
     result = pooled(figures)
     assert result["of"] == 84

@@ -260,6 +260,7 @@ class TestCommands:
         (result,) = json.loads(ran.out)["spaces"]
         assert result["budgets"]["1"]["mean"] == 1.0
 
+    @pytest.mark.processes
     def test_processes_find_the_same(self, cli, tmp_path):
         path = str(cache_file(tmp_path))
         fractions = [

@@ -171,6 +171,7 @@ def test_the_first_page_is_what_the_terminal_shows(kind, request):
             assert cell in row.inner_text()
 
 
+@pytest.mark.processes
 def test_a_file_has_what_the_model_says_of_every_workload_device_and_size(grid):
     assert list(grid) == list(WORKLOADS)
     for name, workload in WORKLOADS.items():
@@ -374,6 +375,7 @@ def test_a_page_for_a_folder_that_is_not_there_is_refused(cli, tmp_path):
     assert "cannot be written" in refused.err
 
 
+@pytest.mark.processes
 def test_the_command_serves_the_page_until_it_is_interrupted():
     serving = subprocess.Popen(
         [sys.executable, "-m", "triton_ops", "simulate", "gemm", "--serve"],

@@ -46,6 +46,7 @@ def planted(file: Path) -> Iterator[tuple[int, str]]:
             yield from ((line, rule.strip()) for rule in result[2].split(","))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", FILES)
 def test_every_planted_pitfall_is_found_in_its_line_and_nothing_else_is(name):
     result = {(one.line, one.rule) for one in linted(name).findings}
@@ -151,6 +152,7 @@ def test_a_config_that_a_function_may_leave_out_is_undecided_where_it_spills():
     assert "may leave out this one" in one.why
 
 
+@pytest.mark.processes
 def test_a_file_that_asks_for_a_driver_is_read_without_one(tmp_path):
     path = written(tmp_path)
     asks = "triton.runtime.driver.active.get_current_target().backend == 'cuda'"
@@ -320,11 +322,13 @@ def written(folder: Path, comment: str = "", rest: str = "") -> Path:
     return path
 
 
+@pytest.mark.processes
 def test_a_file_is_not_run_only_what_its_kernels_need(tmp_path):
     path = written(tmp_path, rest="raise SystemExit('this script launches kernels when it is imported')")
     assert [one.rule for one in lint(path).findings] == ["missing-mask"]
 
 
+@pytest.mark.processes
 def test_what_a_kernel_needs_and_cannot_have_leaves_it_undecided_with_the_reason(tmp_path):
     path = tmp_path / "needs.py"
     kernel = KERNEL.format(comment="", rest="").replace("y + at, v)", "y + at, v * WIDTH, mask=at < n)")
@@ -357,6 +361,7 @@ ENDING = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ENDING)
 def test_a_constant_of_a_file_ends_and_hangs_no_lint(tmp_path, monkeypatch, name):
     constant, why = ENDING[name]
@@ -375,6 +380,7 @@ DEEP = {
 }
 
 
+@pytest.mark.processes
 def test_a_folder_is_read_past_every_file_that_cannot_be(cli, tmp_path):
     needing(tmp_path, "first", "C = 0")
     needing(tmp_path, "zlast", "C = 0")
@@ -397,6 +403,7 @@ def test_a_folder_is_read_past_every_file_that_cannot_be(cli, tmp_path):
     assert all(f"{name}.py is not read" in ran.err for name in unread)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("encoding", "head"),
     [
@@ -417,6 +424,7 @@ def test_a_file_is_read_in_the_encoding_that_it_names(tmp_path, encoding, head):
     assert [reason for _, reason in report.suppressed] == [comment.rpartition(" ")[2]]
 
 
+@pytest.mark.processes
 def test_a_comment_with_a_reason_answers_a_finding(tmp_path):
     path = written(tmp_path)
     path.write_text(
@@ -427,6 +435,7 @@ def test_a_comment_with_a_reason_answers_a_finding(tmp_path):
     assert [reason for _, reason in report.suppressed] == ["callers pad"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("comment", "what"),
     [
@@ -441,10 +450,12 @@ def test_a_comment_without_a_rule_or_a_reason_is_a_finding_and_answers_none(tmp_
     assert what in result[0].evidence
 
 
+@pytest.mark.processes
 def test_a_comment_inside_of_a_text_is_none(tmp_path):
     assert len(lint(written(tmp_path, rest='TEXT = "# triton-ops: ignore[missing-mask]"')).findings) == 1
 
 
+@pytest.mark.processes
 def test_json_has_the_documented_fields_and_findings_make_the_exit_code(tmp_path, capsys):
     refused = "@triton.jit\ndef refused(x, n):\n    tl.store(x, tl.nothing(n))\n"
     assert main(["lint", str(written(tmp_path, rest=refused)), "--json"]) == 5
@@ -457,6 +468,7 @@ def test_json_has_the_documented_fields_and_findings_make_the_exit_code(tmp_path
     assert message["findings"][0]["line"] == 10
 
 
+@pytest.mark.processes
 def test_a_file_without_findings_ends_with_0_and_says_how_many_kernels_it_has(tmp_path, capsys):
     path = written(tmp_path)
     path.write_text(path.read_text().replace("y + at, v)", "y + at, v, mask=at < n)"))
@@ -464,6 +476,7 @@ def test_a_file_without_findings_ends_with_0_and_says_how_many_kernels_it_has(tm
     assert "0 findings in 1 kernel, 0 undecided" in capsys.readouterr().out
 
 
+@pytest.mark.processes
 def test_sarif_has_what_its_schema_requires(tmp_path):
     path = written(tmp_path)
     out = tmp_path / "out.sarif"
@@ -484,6 +497,7 @@ def test_sarif_has_what_its_schema_requires(tmp_path):
     assert all(isinstance(one["executionSuccessful"], bool) for one in run["invocations"])
 
 
+@pytest.mark.processes
 def test_what_a_comment_answers_is_in_sarif_as_suppressed(tmp_path):
     path = written(tmp_path)
     path.write_text(
@@ -493,6 +507,7 @@ def test_what_a_comment_answers_is_in_sarif_as_suppressed(tmp_path):
     assert result["suppressions"] == [{"kind": "inSource", "justification": "callers pad"}]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("target", "said"),
     [
@@ -527,6 +542,7 @@ def test_kernels_are_read_where_triton_interprets_them_too(tmp_path, interpreted
     assert "no rule spelling" in message
 
 
+@pytest.mark.processes
 def test_a_kernel_whose_module_asks_for_the_interpreter_is_read_from_its_file(tmp_path, monkeypatch):
     path = written(tmp_path)
     path.write_text("import os\nos.environ['TRITON_INTERPRET'] = '1'\n" + path.read_text())
@@ -543,12 +559,14 @@ def test_an_unknown_rule_is_an_error_that_lists_the_known_ones(tmp_path):
         lint(written(tmp_path), rules=["spelling"])
 
 
+@pytest.mark.processes
 def test_an_object_is_linted_as_its_file_is():
     assert lint("triton_ops.kernels.softmax.kernel").findings == ()
     with pytest.raises(TargetError, match="no Triton kernel"):
         lint(42)
 
 
+@pytest.mark.processes
 def test_a_kernel_that_does_not_compile_is_undecided_and_says_what_the_compiler_said(tmp_path):
     path = tmp_path / "fails.py"
     path.write_text(
@@ -559,6 +577,7 @@ def test_a_kernel_that_does_not_compile_is_undecided_and_says_what_the_compiler_
     assert any("refuses it" in one.why for one in report.undecided)
 
 
+@pytest.mark.processes
 def test_the_fixture_passes_without_findings_and_fails_with_each_of_them_in_words(tmp_path, lint_kernels):
     path = written(tmp_path)
     with pytest.raises(pytest.fail.Exception, match=r"copies.py:10: missing-mask in copy"):
@@ -566,6 +585,7 @@ def test_the_fixture_passes_without_findings_and_fails_with_each_of_them_in_word
     assert lint_kernels(path, rules=["wrong-mask"]).kernels == (("copy", str(path)),)
 
 
+@pytest.mark.processes
 def test_the_same_kernel_spills_on_one_gpu_and_not_on_another():
     large = FOLDER / "products.py"
     result = lint(f"{large}:large_tile_bad", rules=["register-spill"], gpu="NVIDIA B200")

@@ -50,6 +50,7 @@ def decorated(name: str, decorators) -> str:
 OF_ONE_CONFIG = {"bank-conflict", "lost-occupancy", "narrow-access"}  # undecided of a list that leaves out tiles
 
 
+@pytest.mark.processes
 def test_every_planted_pitfall_is_found_under_every_decorator(tmp_path):
     rules = {rule.id for rule in RULES} - OF_ONE_CONFIG
     decorators = cycle(_DECORATORS)
@@ -79,6 +80,7 @@ def launch(x, y, n):
 PITFALLS = ["missing-mask", "overlapping-writes"]
 
 
+@pytest.mark.processes
 def test_a_kernel_under_every_decorator_has_its_pitfalls_alone_and_beside_others(tmp_path):
     for at, decorator in enumerate((*_DECORATORS, "")):
         decorator = decorator.replace("({}, num", "({'B': 128}, num")
@@ -118,6 +120,7 @@ def test_a_function_a_model_and_a_subclass_may_leave_configs_out(kind, pruning, 
     assert tuned_with(ours)["prunes"] is (pruning is not None)
 
 
+@pytest.mark.processes
 def test_what_a_key_has_and_the_kernel_never_reads_is_said(tmp_path):
     file = FOLDER / "sharing.py"
     reasons = {one.kernel: one.why for one in lint(file, rules=["idle-key"]).undecided}

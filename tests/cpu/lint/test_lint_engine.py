@@ -55,6 +55,7 @@ def files(tmp_path):
 ONE_RULE = ("--rule", "wrong-mask")
 
 
+@pytest.mark.processes
 def test_any_number_of_jobs_says_the_same_in_the_same_order(cli, files, monkeypatch):
     monkeypatch.chdir(files)
     several = []
@@ -66,6 +67,7 @@ def test_any_number_of_jobs_says_the_same_in_the_same_order(cli, files, monkeypa
     assert several[0].code == 5
 
 
+@pytest.mark.processes
 def test_a_line_of_json_is_written_for_each_file(cli, files):
     ran = cli("lint", files, *ONE_RULE, "--jsonl")
     lines = [json.loads(line) for line in ran.out.splitlines()]
@@ -75,12 +77,14 @@ def test_a_line_of_json_is_written_for_each_file(cli, files):
     assert "2 findings in 3 kernels, 0 undecided, 1 file not read" in ran.err
 
 
+@pytest.mark.processes
 def test_strict_counts_what_is_undecided(cli, tmp_path):
     path = written(tmp_path / "needs.py", value="v * absent", mask="<")
     assert cli("lint", path).code == 0
     assert cli("lint", path, "--strict").code == 5
 
 
+@pytest.mark.processes
 def test_the_exit_code_says_that_a_file_was_not_read_which_is_told_once(cli, tmp_path):
     written(tmp_path / "good.py", mask="<")
     (tmp_path / "bad.py").write_text("def f(:\n")
@@ -93,6 +97,7 @@ def test_the_exit_code_says_that_a_file_was_not_read_which_is_told_once(cli, tmp
     assert cli("lint", tmp_path / "good.py", *rule).code == 0
 
 
+@pytest.mark.processes
 def test_a_target_without_a_kernel_is_said_and_has_its_own_exit_code(cli, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("words\n")
@@ -103,6 +108,7 @@ def test_a_target_without_a_kernel_is_said_and_has_its_own_exit_code(cli, tmp_pa
         assert cli("lint", target, "--pass-without-kernels").code == 0
 
 
+@pytest.mark.processes
 def test_kernels_of_one_name_in_two_files_are_two(cli, tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
@@ -128,6 +134,7 @@ def no_reading(monkeypatch):
     return forbid
 
 
+@pytest.mark.processes
 def test_a_file_that_was_read_before_is_not_read_again(files, no_reading):
     report = linted_later(files)
     (files / "wrong.py").unlink()
@@ -138,6 +145,7 @@ def test_a_file_that_was_read_before_is_not_read_again(files, no_reading):
         lint(files, rules=["missing-mask"])
 
 
+@pytest.mark.processes
 def test_a_report_is_kept_only_as_long_as_nothing_that_it_depends_on_changes(tmp_path, monkeypatch):
     monkeypatch.setenv("LINTED_WIDTH", "4")
     (tmp_path / "sizes.py").write_text("W = 2\n")
@@ -181,6 +189,7 @@ ASKS_FOR_THE_REST = (
 )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("place", ["one", "helper"])
 def test_a_report_is_made_again_where_what_its_file_asked_for_has_changed(tmp_path, monkeypatch, place):
     (folder := tmp_path / "folder").mkdir()
@@ -201,6 +210,7 @@ def test_a_report_is_made_again_where_what_its_file_asked_for_has_changed(tmp_pa
         readings.clear()
 
 
+@pytest.mark.processes
 def test_a_package_is_read_in_place_of_a_module_of_its_name(tmp_path):
     (tmp_path / "sizes").mkdir()
     (tmp_path / "sizes" / "__init__.py").write_text("W = 2\n")
@@ -209,6 +219,7 @@ def test_a_package_is_read_in_place_of_a_module_of_its_name(tmp_path):
     assert len(lint(path, rules=["wrong-mask"]).findings) == 1
 
 
+@pytest.mark.processes
 def test_a_kept_report_that_is_damaged_is_made_again(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "kept"))
     path = written(tmp_path / "one.py")
@@ -218,6 +229,7 @@ def test_a_kept_report_that_is_damaged_is_made_again(tmp_path, monkeypatch):
     assert lint(path, rules=["wrong-mask"]).findings == report.findings
 
 
+@pytest.mark.processes
 def test_a_file_changes_nothing_for_the_next_one(tmp_path):
     patch = "tl.cdiv = lambda *_: 1 / 0\nC = setattr(tl, 'arange', None)\n"
     written(tmp_path / "changes.py", head=patch, value="v * C")
@@ -256,6 +268,7 @@ def test_a_kernel_of_a_notebooks_cell_is_read_as_it_was_typed(tmp_path, monkeypa
         lint(names["k"], rules=["wrong-mask"])
 
 
+@pytest.mark.processes
 def test_a_kernel_with_or_without_an_autotuner_and_an_operation_are_targets(cli, tmp_path):
     head = "from triton_ops import Operation, TensorSpec, TritonKernel, autotune\n"
     path = written(tmp_path / "targets.py", head=head, tail=TARGETS)
@@ -266,6 +279,7 @@ def test_a_kernel_with_or_without_an_autotuner_and_an_operation_are_targets(cli,
     assert cli("lint", f"{path}:grid").code == 2
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_ended_has_told_what_is_done_and_says_what_is_not_read(tmp_path, number):
     written(tmp_path / "a.py")
@@ -282,6 +296,7 @@ def test_a_run_that_is_ended_has_told_what_is_done_and_says_what_is_not_read(tmp
     assert "1 finding in 1 kernel, 0 undecided, 1 file not read" in errors
 
 
+@pytest.mark.processes
 def test_sarif_has_addresses_below_the_folder_and_fingerprints_that_lines_above_do_not_change(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = written(tmp_path / "one more.py".replace(" ", "_"))
@@ -294,6 +309,7 @@ def test_sarif_has_addresses_below_the_folder_and_fingerprints_that_lines_above_
     assert moved["partialFingerprints"] == result["partialFingerprints"]
 
 
+@pytest.mark.processes
 def test_a_file_of_any_name_is_named_as_it_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = written(tmp_path / "k.py").rename(tmp_path / "C:\\größe 20%.py")
@@ -305,6 +321,7 @@ def test_a_file_of_any_name_is_named_as_it_is(tmp_path, monkeypatch):
     assert uris == ["C%3A%5Cgr%C3%B6%C3%9Fe%2020%25.py", "%FF.py"]
 
 
+@pytest.mark.processes
 def test_a_file_that_ends_the_process_with_success_is_no_success(cli, tmp_path):
     path = written(tmp_path / "ends.py", head="import os\nW = os._exit(0)\n", value="v * W")
     (one,) = lint(path, rules=["wrong-mask"]).undecided
@@ -314,6 +331,7 @@ def test_a_file_that_ends_the_process_with_success_is_no_success(cli, tmp_path):
     assert f"{path} ends every process that imports it, by os._exit(0)" in ran.err
 
 
+@pytest.mark.processes
 def test_sarif_says_what_could_not_be_read(files):
     (run,) = as_sarif(lint(files, rules=["wrong-mask"]), "0.1")["runs"]
     (invocation,) = run["invocations"]
@@ -324,6 +342,7 @@ def test_sarif_says_what_could_not_be_read(files):
     assert not any("helpUri" in rule for rule in run["tool"]["driver"]["rules"])  # the project has no address
 
 
+@pytest.mark.processes
 def test_the_entry_for_pre_commit_lints_the_files_that_it_is_given(cli, files):
     hook = (PROJECT / ".pre-commit-hooks.yaml").read_text()
     fields = dict(re.findall(r"^[- ] (\w+): (.*)$", hook, re.MULTILINE))
@@ -354,6 +373,7 @@ def sums(x):
 """
 
 
+@pytest.mark.processes
 def test_what_a_list_misses_at_a_launch_is_said_by_the_model(cli, tmp_path):
     configs = [({"BLOCK": 32}, 1), ({"BLOCK": 64}, 1)]
     asked = "--shape", "4096x8192", "--rule", "short-list", "--gpu", "H200", "--json"
@@ -405,6 +425,7 @@ def copied(x, out, BLOCK: tl.constexpr):
 """
 
 
+@pytest.mark.processes
 def test_a_kernel_inside_of_a_decorator_of_another_library_is_read(cli, tmp_path):
     path = tmp_path / "launched.py"
     path.write_text(HEAD + OF_ANOTHER_LIBRARY)
@@ -459,6 +480,7 @@ def test_a_list_with_options_of_another_vendor_is_undecided(tmp_path):
         assert [each.why for each in compiled_costs.lost_occupancy.statements(one)] == whys
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("padded", ["", "    if n % 64:\n        x = torch.nn.functional.pad(x, (0, 64 - n % 64))\n"])
 def test_rows_that_the_file_pads_may_be_whole(tmp_path, padded):
     path = tmp_path / "padded.py"
@@ -491,6 +513,7 @@ def test_one_stride_of_a_tensor_is_taken_for_1_where_an_index_is_a_remainder(tmp
     assert compiled_costs._contiguous(reading.variants[0]).guess.ones == {"ak", "bn", "cn"}
 
 
+@pytest.mark.processes
 def test_a_folder_is_read_by_any_path_and_only_what_is_hidden_below_it_is_left_out(cli, tmp_path, monkeypatch):
     for folder in ("here", ".hidden", ".hidden/.deeper"):
         (tmp_path / folder).mkdir()

@@ -4,7 +4,7 @@ import pytest
 
 from triton_ops.lint.engine import lint
 
-pytestmark = pytest.mark.triton
+pytestmark = [pytest.mark.triton, pytest.mark.processes]
 HEAD = """
 import torch
 import triton

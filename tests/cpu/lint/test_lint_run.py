@@ -18,6 +18,7 @@ pytestmark = pytest.mark.triton
 SOURCE = Path(watched_kernels.__file__)
 
 
+@pytest.mark.processes
 def test_a_run_shows_each_planted_fault_in_its_line_and_nothing_else():
     record = run_watched(watched_kernels.together)
     assert record.whole == ""
@@ -36,6 +37,7 @@ def test_a_run_shows_each_planted_fault_in_its_line_and_nothing_else():
     assert record.why_open(CONFLICT, "endless") == "the run does not launch it"
 
 
+@pytest.mark.processes
 def test_an_operation_is_run_on_odd_extents_and_what_it_leaves_out_is_a_finding():
     report = lint(watched_kernels.half, rules=["never-written", "outside-tensor"], run=True)
     (one,) = report.findings
@@ -44,6 +46,7 @@ def test_an_operation_is_run_on_odd_extents_and_what_it_leaves_out_is_a_finding(
     assert report.undecided == ()
 
 
+@pytest.mark.processes
 def test_an_operation_is_run_on_the_shape_that_is_asked_for(capsys):
     words = ["--run", "--shape", "10", "--rule", "never-written", "--rule", "outside-tensor", "--json"]
     assert main(["lint", f"{SOURCE}:half", *words]) == 5
@@ -53,6 +56,7 @@ def test_an_operation_is_run_on_the_shape_that_is_asked_for(capsys):
     assert result["undecided"] == []
 
 
+@pytest.mark.processes
 def test_a_run_that_does_not_end_leaves_its_rules_undecided():
     record = run_watched(watched_kernels.never_ends, limit_s=0.3)
     assert record.observations == ()

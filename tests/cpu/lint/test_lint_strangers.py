@@ -36,6 +36,7 @@ V = tl.constexpr(
 FILTERED = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
 
 
+@pytest.mark.processes
 def test_code_of_a_file_sees_no_variables_of_the_user_and_no_network(tmp_path, monkeypatch):
     monkeypatch.setenv("A_SECRET_TOKEN", "abcdef")
     (folder := tmp_path / "answers").mkdir()

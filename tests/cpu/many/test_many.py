@@ -97,6 +97,7 @@ def test_problems_end_in_their_order_with_a_failure_among_them_and_are_known_the
     assert tune_many([]).outcomes == ()
 
 
+@pytest.mark.processes
 def test_a_kernel_that_hangs_or_crashes_costs_one_trial_and_the_worker_goes_on_to_the_next_problem(work):
     from triton_ops import Effort, Patience
 
@@ -122,6 +123,7 @@ def test_the_seconds_of_a_problem_begin_when_the_device_is_its_own(work, tmp_pat
     assert result.elapsed_s <= time.monotonic() - begun - 1.0
 
 
+@pytest.mark.processes
 def test_two_threads_run_at_the_same_time_and_share_nothing_but_the_records(work):
     result = {}
 
@@ -197,6 +199,7 @@ def assert_no_trial_twice(folder):
     return sum(isinstance(event, Resumed) for log in logs for event in log.events)
 
 
+@pytest.mark.processes
 def test_a_killed_run_is_gone_on_with_and_repeats_no_finished_trial(work, tmp_path):
     Path("list.txt").write_text("".join(f"many_work.py:slow shape={n}\n" for n in (1, 2)))
     command = [sys.executable, "-m", "triton_ops", "tune", "--problems", "list.txt", "--kernels", "many_work.py"]

@@ -231,6 +231,7 @@ def add_up(n, step):
     return sum(range(0, n, step)) + sum(range(1, n, step)) * (step - 1)
 
 
+@pytest.mark.processes
 def test_a_problem_of_the_cpu_runs_beside_the_gpus(tmp_path, host, steady_clock):
     host("H200", "H200")
     outcome = tune_many([TuneProblem(target=add_up, shape=(64,))], gpus="0,1", cache_dir=tmp_path, told=lambda _: None)

@@ -256,6 +256,7 @@ def run_on(executors_of, ends=None):
     return [each.result for each in result.outcomes]
 
 
+@pytest.mark.processes
 def test_a_process_that_dies_is_started_again_and_two_devices_find_what_one_finds(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))
     one = run_on(lambda cpus, listener_of: {"a": LocalExecutor(cpus, "cpu", listener_of)})
@@ -315,6 +316,7 @@ def test_processes_of_gpus_begin_with_workers_only_for_problems_that_are_tried_i
     assert starts[0][-1] is starts[1][-1], "they lend each other their CPUs"
 
 
+@pytest.mark.processes
 def test_a_worker_begins_before_all_that_its_process_imports_to_search():
     program = """
 import sys

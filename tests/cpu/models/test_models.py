@@ -25,6 +25,7 @@ def test_the_documented_types_are_those_of_their_modules():
     assert models.TensorSpec is tensors.TensorSpec
 
 
+@pytest.mark.processes
 def test_import_needs_no_torch():
     code = "import sys, triton_ops.models; print({'torch', 'triton'} & {*sys.modules})"
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.limits import eventually
 from triton_ops.base import Process
 from triton_ops.processes.child import Program
 
@@ -62,13 +62,6 @@ def program(folder, text, wait=True, **variables):
     assert process.returncode == 0, errors
     assert "Warning" not in errors
     return json.loads(output)
-
-
-def eventually(condition, seconds=60.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come true"
-        time.sleep(0.02)
 
 
 def test_a_program_that_decorates_a_kernel_has_one_worker_which_is_no_child_and_no_thread(tmp_path):

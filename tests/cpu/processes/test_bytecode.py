@@ -213,6 +213,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.processes
 def test_a_child_takes_what_an_earlier_one_has_kept_and_keeps_nothing_of_the_users(tmp_path):
     (tmp_path / "shown.py").write_text(CHILD)
     (tmp_path / "mine.py").write_text("")

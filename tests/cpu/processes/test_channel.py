@@ -186,6 +186,7 @@ def test_a_wait_ends_at_its_limit_after_a_pause():
 PATIENCE = Patience(launch_s=4.0, trial_s=20.0)
 
 
+@pytest.mark.processes
 def test_configs_that_write_into_the_connection_end_their_trials():
     counts = (0, 1, 4, 100, 100_000)
     space = [{"count": count} for count in counts]
@@ -199,11 +200,13 @@ def test_configs_that_write_into_the_connection_end_their_trials():
     assert result.best_config == {"count": 0}
 
 
+@pytest.mark.processes
 def test_a_worker_lives_on_when_its_output_is_closed():
     result = tune(closes_its_output, space={"turn": [1, 2, 3]}, device="cpu", isolate=True)
     assert [trial.status for trial in result.trials] == [Status.OK] * 3, result.trials
 
 
+@pytest.mark.processes
 def test_configs_that_send_messages_which_answer_nothing_end_their_trials():
     messages = ("none", "number", "nothing", "answer", "step", "error", "facts", "other")
     space = [{"message": message} for message in messages]
@@ -217,6 +220,7 @@ def test_configs_that_send_messages_which_answer_nothing_end_their_trials():
     assert result.best_config == {"message": "none"}
 
 
+@pytest.mark.processes
 def test_a_crash_is_noticed_while_a_child_holds_the_connection_open():
     space = [{"deadly": False}, {"deadly": True}]
     result = tune(crashes_beside_a_child, space=space, device="cpu", isolate=True, patience=PATIENCE)
@@ -224,6 +228,7 @@ def test_a_crash_is_noticed_while_a_child_holds_the_connection_open():
     assert "was killed by SIGABRT during its launch" in result.trials[1].error
 
 
+@pytest.mark.processes
 def test_a_question_after_stray_bytes_blames_nothing_that_it_asks_for():
     worker = new_worker(Needs((), ""))
     worker._channel._arrived_bytes += b"x"  # as an earlier trial's thread may have written it

@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import triton_ops
+from tests.limits import eventually
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes import Surroundings
 from triton_ops.processes.child import command, search_path
@@ -26,13 +26,6 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
-
-
-def eventually(condition, seconds=20.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come true"
-        time.sleep(0.02)
 
 
 def ran(script, folder, **environment):
@@ -61,6 +54,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("safe", ["", "1"], ids=["", "safe-path"])
 def test_a_worker_finds_what_its_parent_finds_and_imports_pythons_own_first(tmp_path, safe):
     (tmp_path / "late").mkdir()
@@ -137,6 +131,7 @@ else:
 """
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a thread watches")
 @pytest.mark.parametrize("who", ["parent", "child"])
 def test_children_of_a_process_end_with_it_and_with_its_parent(tmp_path, who):

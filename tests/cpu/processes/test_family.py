@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import eventually
 from tests.torchless import hides_a_process, leaves_processes
 from triton_ops import release_processes, tune
 from triton_ops.base import Process
@@ -19,13 +20,6 @@ from triton_ops.processes.child import end_family, members, new_mark
 
 SOURCE = Path(__file__).parents[3]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-
-
-def eventually(condition, seconds=30.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come true"
-        time.sleep(0.02)
 
 
 def program(folder, text, *words, **environment):
@@ -39,6 +33,7 @@ def program(folder, text, *words, **environment):
     )  # fmt: skip
 
 
+@pytest.mark.processes
 @linux
 @pytest.mark.parametrize("how", ["session", "daemon"])
 def test_what_left_its_group_or_its_parent_ends_with_the_tune(how, monkeypatch):
@@ -52,6 +47,7 @@ def test_what_left_its_group_or_its_parent_ends_with_the_tune(how, monkeypatch):
     assert members(mark) == set()
 
 
+@pytest.mark.processes
 @linux
 def test_what_hides_its_mark_and_leaves_its_parent_ends_with_the_tune(tmp_path):
     tune(hides_a_process, space={"file": [str(tmp_path / "a")]}, device="cpu", isolate=True)
@@ -75,6 +71,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.processes
 @linux
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda n: n.name)
 def test_what_left_its_parent_ends_when_the_tune_is_killed(tmp_path, number, monkeypatch):
@@ -87,6 +84,7 @@ def test_what_left_its_parent_ends_when_the_tune_is_killed(tmp_path, number, mon
         eventually(lambda: members(mark) == set())
 
 
+@pytest.mark.processes
 @linux
 def test_children_without_the_mark_are_found_below_their_parents():
     mark = new_mark()
@@ -137,6 +135,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.processes
 @linux
 def test_a_guard_holds_nothing_open_and_ends_the_group_with_its_process(tmp_path):
     with program(tmp_path, GUARDED, "works") as process:
@@ -148,6 +147,7 @@ def test_a_guard_holds_nothing_open_and_ends_the_group_with_its_process(tmp_path
         eventually(lambda: Process(started).ended)
 
 
+@pytest.mark.processes
 @linux
 def test_a_guard_that_fails_harms_no_process_of_its_group(tmp_path):
     with program(tmp_path, GUARDED, "fails") as process:
@@ -167,6 +167,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.processes
 @linux
 def test_an_isolated_tune_without_proc_tells_crashes_as_ever(tmp_path):
     hidden = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
@@ -195,6 +196,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.processes
 @linux
 def test_a_pause_of_all_processes_puts_no_config_in_quarantine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -229,6 +231,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("how", ["closed", "reopened by others"])
 def test_an_isolated_tune_of_a_daemon_without_standard_streams_works(tmp_path, how, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -13,6 +13,7 @@ from shlex import quote
 
 import pytest
 
+from tests.limits import eventually
 from tests.torchless import littered
 from triton_ops import tune
 from triton_ops.base import TemporaryFolder
@@ -61,13 +62,6 @@ def started(place, *words):
     return process
 
 
-def eventually(condition, seconds=20.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come true"
-        time.sleep(0.02)
-
-
 SIGNALS = {
     "TERM": [signal.SIGTERM],
     "HUP": [signal.SIGHUP],
@@ -77,6 +71,7 @@ SIGNALS = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("sent", SIGNALS)
 def test_a_recording_that_is_ended_leaves_no_file(place, sent):
@@ -94,6 +89,7 @@ def test_a_recording_that_is_ended_leaves_no_file(place, sent):
     assert files - litter == {"target.py", "tmp", "begun"}
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("sent", ["TERM", "INT", "KILL"])
 def test_an_isolated_tune_that_is_ended_leaves_no_temporary_file(place, sent):
@@ -103,9 +99,10 @@ def test_an_isolated_tune_that_is_ended_leaves_no_temporary_file(place, sent):
     process.communicate(timeout=30)
     used = set((place / "begun").read_text().splitlines())
     assert all(Path(folder).parent == place / "tmp" for folder in used)
-    eventually(lambda: not list((place / "tmp").iterdir()), 5)
+    eventually(lambda: not list((place / "tmp").iterdir()))
 
 
+@pytest.mark.processes
 def test_ordinary_ends_crashes_and_time_limits_leave_no_temporary_file(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -138,6 +135,7 @@ echo $$ > {new}; mv {new} {begun}; exec sleep 100
 """
 
 
+@pytest.mark.processes
 @pytest.mark.triton
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("ended", ["by its time limit", "TERM", "KILL", "ptxas is killed"])
@@ -154,7 +152,7 @@ def test_an_assembler_that_does_not_end_leaves_no_temporary_file(tmp_path, ended
         env={**os.environ, "PYTHONPATH": f"{PROJECT / 'src'}{os.pathsep}{PROJECT}", "TMPDIR": str(temporary),
              "TRITON_PTXAS_PATH": str(slow), "TRITON_CACHE_DIR": str(tmp_path / "compiled")},
     )  # fmt: skip
-    eventually(lambda: begun.exists() or process.poll() is not None, 60)
+    eventually(lambda: begun.exists() or process.poll() is not None)
     assert begun.exists(), process.communicate()
     if "limit" not in ended:
         assert [path.suffix for path in temporary.rglob("*.ptx")] == [".ptx"], "Triton keeps none here any more"
@@ -164,7 +162,7 @@ def test_an_assembler_that_does_not_end_leaves_no_temporary_file(tmp_path, ended
         os.kill(int(begun.read_text()), signal.SIGKILL)
     out, err = process.communicate(timeout=30)
     assert out.strip() == {"by its time limit": "timeout", "ptxas is killed": "compile"}.get(ended, ""), err
-    eventually(lambda: not list(temporary.iterdir()), 5)
+    eventually(lambda: not list(temporary.iterdir()))
 
 
 # The folder itself
@@ -239,6 +237,7 @@ def test_without_a_place_for_temporary_files_there_is_no_folder(tmp_path, monkey
     folder.remove()
 
 
+@pytest.mark.processes
 def test_a_folder_that_another_user_made_first_is_not_a_childs(temporary):
     """Its name stands among the arguments of the child, which everybody can read."""
     taken = temporary / "triton-ops-run-3333333333333333"

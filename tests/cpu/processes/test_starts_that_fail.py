@@ -67,6 +67,7 @@ def is_open(descriptor):
     return True
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize("count", range(1, 13))
 def test_a_worker_that_finds_too_few_descriptors_is_a_device_error_and_leaves_nothing(count, nothing_left):

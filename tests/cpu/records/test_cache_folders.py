@@ -104,6 +104,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.processes
 def test_a_read_only_folder_is_read_and_memory_keeps_new_values() -> None:
     folder = Path(tempfile.mkdtemp())  # not tmp_path, which other users cannot enter
     try:

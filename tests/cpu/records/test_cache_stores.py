@@ -55,6 +55,7 @@ def test_a_second_listing_reads_only_what_has_changed(store: DirectoryStore[Reco
     assert [each.id for each in store] == [first.id]
 
 
+@pytest.mark.processes
 def test_the_cache_imports_no_gpu_stack() -> None:
     script = "import sys, triton_ops.records; print([m for m in ('torch', 'triton') if m in sys.modules])"
     assert run_python("-c", script).stdout.strip() == "[]"
@@ -221,6 +222,7 @@ for n in itertools.count():
 """
 
 
+@pytest.mark.processes
 def test_a_killed_writer_leaves_no_torn_entry_and_no_lock(
     store: DirectoryStore[Record], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -288,6 +290,7 @@ print(values == [Outer(Inner(1), "n")] * 2)
 """
 
 
+@pytest.mark.processes
 def test_two_threads_convert_to_a_dataclass_for_the_first_time() -> None:
     done = run_python("-c", FIRST_CONVERSIONS)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

@@ -119,6 +119,7 @@ def test_the_thread_writes_without_being_asked(tmp_path, monkeypatch):
     assert len(Misses(tmp_path).read()) == 1
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_writes_only_its_own(tmp_path):
     Misses(tmp_path).note(key(1))

@@ -102,6 +102,7 @@ def test_a_strict_replay_of_a_torn_lockfile_raises_says_why_and_goes_on_when_it_
         becomes(3, launched)
 
 
+@pytest.mark.processes
 def test_a_forked_child_follows_a_torn_lockfile_by_itself(pinned, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_OPS_LOCKFILE", str(tmp_path / "lock.json"))
     torn(tmp_path / "lock.json", pinned)
@@ -182,6 +183,7 @@ while True:
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("program", [WRITER, REMOVER])
 def test_a_lockfile_that_is_rewritten_again_and_again_is_read_whole(program, tmp_path, monkeypatch):
     monkeypatch.setattr("triton_ops.records.lockfile._STILL_S", 1.0)  # the writer may wait for a CPU
@@ -217,6 +219,7 @@ def test_a_pipe_is_read_once(tmp_path):
     os.close(reader)
 
 
+@pytest.mark.processes
 def test_threads_and_processes_that_edit_one_lockfile_lose_no_entry(tmp_path):
     path = tmp_path / "lock.json"
     program = (

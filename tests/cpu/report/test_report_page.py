@@ -207,6 +207,7 @@ def test_the_command_writes_the_page(cli, tmp_path):
     assert "const DATA = " in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.processes
 def test_the_parts_of_pages_are_found_in_an_archive(tmp_path):
     package = Path(triton_ops.__file__).parent
     with ZipFile(tmp_path / "app.pyz", "w") as archive:

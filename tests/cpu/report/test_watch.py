@@ -103,6 +103,7 @@ def followed(tune, go):
     return address, child, run
 
 
+@pytest.mark.processes
 def test_a_tune_is_watched_from_outside_until_it_ends(tmp_path):
     go = tmp_path / "go"
     (tmp_path / "slow.py").write_text(KERNEL.format(go=str(go)), encoding="utf-8")

@@ -467,6 +467,7 @@ class TestAuto:
         assert min(map(cost, result)) < min(map(cost, drawn))
 
 
+@pytest.mark.processes
 def test_a_search_with_a_surrogate_begins_its_imports_before_it_is_made():
     program = """
 import sys, threading

@@ -35,6 +35,7 @@ def test_the_statistic_that_tells_contents_apart_is_chosen_with_its_cut():
     assert [bodies.config({"tiles": tiles}) for tiles in (1, 300, 500, 10**12)] == [SMALL, SMALL, LARGE, LARGE]
 
 
+@pytest.mark.processes
 def test_one_config_is_taken_where_all_are_equal_but_for_noise():
     assert Bodies.of(draws(9), DEFAULT).buckets == {}  # too few to be judged by the others
     for seed in range(20):

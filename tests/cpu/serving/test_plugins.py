@@ -219,6 +219,7 @@ print(json.dumps([len(rows), sorted(heavy)]))
 """
 
 
+@pytest.mark.processes
 def test_five_processes_of_an_engine_start(engines, lock):
     """Three with a lockfile and two with a torn one, each of which calls the plug-ins twice."""
     torn = lock.with_name("torn.json")
@@ -260,6 +261,7 @@ print(json.dumps(sorted(rows)))
 """
 
 
+@pytest.mark.processes
 def test_ranks_serve_what_the_first_one_has(engines, lock, tmp_path):
     other = tmp_path / "other.json"
     table = write_table(tmp_path / "one" / "E=8,N=14336,device_name=NVIDIA_H200.json", [256])

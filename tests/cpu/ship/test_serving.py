@@ -366,6 +366,7 @@ def test_decorated_kernels_of_a_module_are_verified_by_name(tmp_path, capsys):
     assert type(decorated_kernels.theirs.cache) is dict
 
 
+@pytest.mark.processes
 def test_programs_are_loaded_on_the_gpu_that_is_named(monkeypatch):
     triton = pytest.importorskip("triton")
     torch = pytest.importorskip("torch")

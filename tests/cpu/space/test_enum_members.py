@@ -117,7 +117,7 @@ def test_a_member_that_is_not_found_again_by_its_name_is_refused(make, why):
 
 
 @pytest.mark.usefixtures("steady_clock")
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", [False, pytest.param(True, marks=pytest.mark.processes)])
 def test_a_tune_calls_with_members_and_keeps_names(tmp_path, isolate):
     given = {"space": {"mode": [Mode.SLOW, Mode.FAST]}, "cache_dir": tmp_path, "device": "cpu"}
     first = tune(work, isolate=isolate, **given)
@@ -144,6 +144,7 @@ print(record.winner["mode"].name, *{type(record.winner["mode"])} - {Mode})
 """
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("steady_clock")
 def test_another_process_recalls_the_member(tmp_path):
     result = tune(work, space={"mode": [Mode.SLOW, Mode.FAST]}, cache_dir=tmp_path, device="cpu")

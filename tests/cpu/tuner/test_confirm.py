@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from itertools import product
 
+import pytest
 import torch
 
 from tests.runs import begun
@@ -40,6 +41,7 @@ def compared(target, args=(), processes=1, **kwargs):
     return station.finals(final), assignment, final, station.facts.mode
 
 
+@pytest.mark.processes
 def test_fresh_processes_tell_tied_configs_apart_where_they_can_and_the_run_log_has_their_rounds(tmp_path):
     outcome, assignment, final, mode = compared(sleep, processes=2)
     doubtful = replace(outcome, ties=(Config(delay_us=600), Config(delay_us=300)))
@@ -65,6 +67,7 @@ def test_a_single_leader_is_not_compared_again():
     assert Stations(problem=assignment).confirm(alone, assignment, final, mode) is alone
 
 
+@pytest.mark.processes
 def test_a_kernel_that_writes_what_it_reads_is_confirmed_with_its_arguments_restored():
     home = os.getpid()
 
@@ -81,6 +84,7 @@ def test_a_kernel_that_writes_what_it_reads_is_confirmed_with_its_arguments_rest
     assert all(trial.ok for trial in result.trials), [trial.error for trial in result.trials]
 
 
+@pytest.mark.processes
 def test_a_config_that_is_wrong_in_a_fresh_process_is_no_longer_tied():
     home = os.getpid()
 
@@ -97,6 +101,7 @@ def test_a_config_that_is_wrong_in_a_fresh_process_is_no_longer_tied():
     assert {trial.config: trial.status for trial in result.trials}[Config(n=2)] is Status.WRONG
 
 
+@pytest.mark.processes
 def test_a_slower_config_that_is_wrong_in_a_fresh_process_is_found_too():
     home = os.getpid()
 
@@ -113,6 +118,7 @@ def test_a_slower_config_that_is_wrong_in_a_fresh_process_is_found_too():
     assert result.ties == (Config(n=2),)
 
 
+@pytest.mark.processes
 def test_a_process_that_fails_is_left_out_with_a_warning(caplog):
     home = os.getpid()
 
@@ -143,6 +149,7 @@ def test_a_kernel_that_exists_in_this_process_only_is_not_confirmed_and_a_warnin
     assert "are not confirmed in further processes" in caplog.text
 
 
+@pytest.mark.processes
 def test_the_default_stays_where_a_confirmed_tie_holds(caplog):
     with caplog.at_level(logging.WARNING, "triton_ops"):
         result = tune(sleep, space={"delay_us": [600, 601]}, effort="exhaustive")

@@ -125,6 +125,7 @@ class TestOwnEffort:
         assert tuned(tmp_path).from_cache
         assert not tuned(tmp_path, effort=Effort(name="other", finalists=2)).from_cache
 
+    @pytest.mark.processes
     def test_the_searcher_stays_in_this_process(self, tmp_path):
         class Unportable(Descending):
             def __reduce__(self):

@@ -105,6 +105,7 @@ def test_a_hit_reads_one_file(tmp_path, monkeypatch, look):
     assert len(loaded) == 1
 
 
+@pytest.mark.processes
 def test_another_process_recalls_the_record(tmp_path):
     (tmp_path / "mine.py").write_text(
         textwrap.dedent("""

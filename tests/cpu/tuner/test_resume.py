@@ -16,6 +16,8 @@ import pytest
 from triton_ops.records import Run
 from triton_ops.records.run_log import FinishedTrial as Tried
 
+pytestmark = pytest.mark.processes
+
 KILLS = 8  # `python -m benchmarks.robustness.kills` has a hundred
 CONFIGS = 80
 DELAYS_US = list(range(200, 200 + 5 * CONFIGS, 5))

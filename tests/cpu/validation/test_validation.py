@@ -78,6 +78,7 @@ def test_names_are_those_that_are_documented():
         validation.validate_nothing  # noqa: B018 - the look-up is what raises
 
 
+@pytest.mark.processes
 def test_import_loads_neither_torch_nor_triton():
     code = "import sys, triton_ops.validation, triton_ops.models\nassert not {'torch', 'triton'} & set(sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
