@@ -16,6 +16,8 @@ VENV := .venv
 STAMP := $(VENV)/.installed
 DEMO := .venv-demo
 DEMO_STAMP := $(DEMO)/.installed
+EXTRAS := .venv-extras
+EXTRAS_STAMP := $(EXTRAS)/.installed
 NEW_ENOUGH := 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'
 
 ifeq ($(strip $(PY)),)
@@ -24,6 +26,8 @@ OTHER := $(RUN)
 READY := $(STAMP)
 RUN_DEMO := $(DEMO)/bin/python
 DEMO_READY := $(DEMO_STAMP)
+RUN_EXTRAS := $(EXTRAS)/bin/python
+EXTRAS_READY := $(EXTRAS)/engines
 SIDE_BY_SIDE := -n auto --dist worksteal
 else
 RUN := PYTHONPATH="$(CURDIR)/src$${PYTHONPATH:+:$$PYTHONPATH}" $(PY)
@@ -31,10 +35,12 @@ OTHER := $(PY)
 READY :=
 RUN_DEMO := $(RUN)
 DEMO_READY :=
+RUN_EXTRAS := $(RUN)
+EXTRAS_READY :=
 SIDE_BY_SIDE :=
 endif
 
-.PHONY: help install demo test test-processes test-times test-bare test-triton-versions check lint types layers site pages docs launch-cost format gpu-test gpu-bench import-time clean
+.PHONY: help install demo test test-processes test-times test-extras test-bare shells test-triton-versions check lint types layers site pages docs launch-cost format gpu-test gpu-bench import-time clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -48,7 +54,9 @@ install: $(READY)  ## Make .venv, if it is not there or older than what it is ma
 # in .py and are no Python, so what compileall answers is not asked.
 $(STAMP): WHAT := --group dev --editable '.[cli,gpu,tune,docs]' --editable ./serving
 $(DEMO_STAMP): WHAT := --editable '.[cli,tune]'
-$(STAMP) $(DEMO_STAMP): %/.installed: pyproject.toml serving/pyproject.toml constraints.txt
+$(EXTRAS_STAMP): WHAT := --editable '.[optuna,ray]'
+$(EXTRAS_STAMP): $(EXTRAS)/.beside
+$(STAMP) $(DEMO_STAMP) $(EXTRAS_STAMP): %/.installed: pyproject.toml serving/pyproject.toml constraints.txt
 	@set -e; begun=$$(date +%s); echo "installing into $*: $(WHAT)"; \
 	$*/bin/python -m pip --version >/dev/null 2>&1 || { $(PYTHON) -c $(NEW_ENOUGH); $(PYTHON) -m venv $*; }; \
 	$*/bin/python -m pip install -qq --constraint constraints.txt pip; \
@@ -63,13 +71,41 @@ demo: $(DEMO_READY)  ## The tour: the main commands at work; needs neither torch
 TESTS := $(RUN) -m pytest $(SIDE_BY_SIDE) --ignore=tests/docs
 
 test: $(READY)  ## Tests that need no GPU and start no Python process; the documents are part of `check`
-	$(TESTS) -m "not gpu and not processes"
+	$(TESTS) -m "not gpu and not processes and not extras"
 
 test-processes: $(READY)  ## Tests that start Python processes or forks, or compute for long
-	$(TESTS) -m "processes and not gpu"
+	$(TESTS) -m "processes and not gpu and not extras"
 
 test-times: $(READY)  ## The tests of `test`; each fails that takes more CPU seconds than they may
-	$(TESTS) -m "not gpu and not processes" --times
+	$(TESTS) -m "not gpu and not processes and not extras" --times
+
+test-extras: $(EXTRAS_READY) shells  ## Tests with Ray, Optuna, other tuners and serving engines' files; a skip fails
+	$(RUN_EXTRAS) -m pytest $(SIDE_BY_SIDE) -p tests.extras -m "extras and not gpu" --ignore=tests/docs
+
+# Its Python finds what is in .venv too, and what each of these two folders names by files of its own.
+$(EXTRAS)/.beside: $(STAMP)
+	rm -rf $(EXTRAS)
+	$(RUN) -m venv $(EXTRAS)
+	@for python in $(RUN) $(EXTRAS)/bin/python; do $$python -c 'import site; print(site.getsitepackages()[0])'; done | { \
+		read -r below; read -r own; \
+		printf 'import site; site.addsitedir("%s")\n' "$(CURDIR)/$(EXTRAS)/engines" "$$below" > "$$own/beside.pth"; }
+	touch $@
+
+# Of the engines' wheels, which need a GPU and hold 360 MiB, a list of files is fetched.
+$(EXTRAS)/engines: $(EXTRAS_STAMP) benchmarks/tuning/engine_files.py
+	@set -e; begun=$$(date +%s); rm -rf $@; \
+	$(EXTRAS)/bin/python -m pip install -qq --no-deps --constraint constraints.txt --group extras; \
+	$(EXTRAS)/bin/python -m pip install -qq --no-deps --constraint constraints.txt --group engines \
+		--dry-run --ignore-installed --use-feature=fast-deps --report $(EXTRAS)/wheels.json; \
+	$(RUN_EXTRAS) -m benchmarks.tuning.engine_files $(EXTRAS)/wheels.json --out $(EXTRAS)/engines.tgz; \
+	mkdir $@; tar -xzf $(EXTRAS)/engines.tgz -C $@; \
+	echo "files of other projects fetched in $$(($$(date +%s) - begun)) s"
+
+# Debian's, where this user may install them.
+shells:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v fish && command -v zsh; } >/dev/null; then \
+		echo "apt-get install fish zsh"; \
+		{ apt-get -qq update && apt-get -qq install --no-install-recommends fish zsh; } >/dev/null 2>&1 || true; fi
 
 test-bare: $(DEMO_READY)  ## A whole job where torch is not installed: NumPy, C++ and the command
 	$(RUN_DEMO) -W error -m tests.bare
@@ -135,5 +171,5 @@ import-time: $(READY)  ## What `import triton_ops` costs
 	$(RUN) -m benchmarks.launch.import_time
 
 clean:  ## Remove everything that these targets make
-	rm -rf $(VENV) $(DEMO) .triton build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) $(EXTRAS) .triton build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

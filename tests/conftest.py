@@ -12,6 +12,7 @@ from hypothesis import settings
 from tests.apart import import_apart
 from tests.clocks import steady_times
 from tests.distributions import declare_serving
+from tests.extras import missing_extras
 from tests.garbage import seldom_collected
 from tests.limits import pytest_timeout_set_timer as pytest_timeout_set_timer
 from tests.strategies import EXAMPLES
@@ -129,6 +130,9 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_runtest_setup(item):
+    for needs in item.iter_markers("extras"):
+        if reason := missing_extras(*needs.args):
+            pytest.skip(reason)
     if item.get_closest_marker("gpu") is None:
         return
     from triton_ops.device import gpu_missing  # which may import torch: only when a GPU test is about to run

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.extras import parameters
 from tests.strategies import compiled, constraints, examples, spaces, trials
 from triton_ops.search import UsesPreviews, make_searcher
 from triton_ops.search.searchers import SEARCHERS
@@ -11,7 +12,7 @@ from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Resources, Status
 
 PLAIN = ConfigSpace({"A": range(10), "B": [1, 2, 4, 8, 16], "C": range(4)})
-PREVIEWING = [name for name in SEARCHERS if name != "optuna" and isinstance(make_searcher(name, PLAIN), UsesPreviews)]
+PREVIEWING = ("auto", "ranked")
 every_previewing = pytest.mark.parametrize("name", PREVIEWING)
 steps = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=4)
 seeds = st.integers(0, 1 << 32)
@@ -24,8 +25,9 @@ def large_spaces(draw):
     return ConfigSpace(axes, tuple(draw(st.lists(constraints(list(axes)), max_size=1))))
 
 
-def test_the_searchers_with_priors_use_previews():
-    assert PREVIEWING == ["auto", "ranked"]
+@pytest.mark.parametrize("name", parameters(SEARCHERS, "optuna"))
+def test_the_searchers_with_priors_use_previews(name):
+    assert isinstance(make_searcher(name, PLAIN), UsesPreviews) == (name in PREVIEWING)
 
 
 def test_a_search_of_few_trials_sees_previews_of_a_small_space_too():

@@ -1,5 +1,6 @@
 """The files of engines that a benchmark imports, and what it says of the rows that it has tuned."""
 
+import json
 import os
 import subprocess
 import sys
@@ -34,9 +35,11 @@ def experts(config: Quantisation | None = None):
 register(op=experts)
 """
 IMPORTED = """
+from importlib.metadata import version
 from vllm.model_executor.layers.fused_moe.fused_moe import current_platform, experts
 import vllm
-print(vllm.__version__, experts(), current_platform.is_device_capability(90), current_platform.get_device_name())
+print(vllm.__version__, version("vllm"), experts())
+print(current_platform.is_device_capability(90), current_platform.get_device_name())
 """
 
 
@@ -47,14 +50,18 @@ def test_an_engines_own_files_import_without_the_rest_of_it(tmp_path, monkeypatc
         archive.writestr("vllm/envs.py", "NUMBER = 7\n")
         archive.writestr("vllm/model_executor/layers/fused_moe/fused_moe.py", KERNELS)
         archive.writestr("vllm/model_executor/layers/fused_moe/layer.py", "raise RuntimeError\n")
-    monkeypatch.setattr(sys, "argv", ["engine_files", str(wheel), "--out", str(tmp_path / "engines.tgz")])
+        archive.writestr("vllm-0.33.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: vllm\nVersion: 0.33.0\n")
+    installation = {"metadata": {"name": "vllm", "version": "0.33.0"}, "download_info": {"url": wheel.as_uri()}}
+    report = tmp_path / "wheels.json"
+    report.write_text(json.dumps({"install": [installation]}))
+    monkeypatch.setattr(sys, "argv", ["engine_files", str(report), "--out", str(tmp_path / "engines.tgz")])
     assert engine_files.main() == 0
-    assert capsys.readouterr().out.startswith("2 files of the engines and ")
+    assert capsys.readouterr().out.startswith("3 files of the engines and ")
     with tarfile.open(tmp_path / "engines.tgz") as archive:
         archive.extractall(folder, filter="data")
     environment = {**os.environ, "PYTHONPATH": str(folder), "ENGINE_FILES_GPU": "NVIDIA H100 80GB HBM3, 9.0"}
     ran = subprocess.run([sys.executable, "-c", IMPORTED], env=environment, capture_output=True, text=True, check=False)
-    assert ran.stdout == "0.33.0 7 True NVIDIA H100 80GB HBM3\n", ran.stderr
+    assert ran.stdout == "0.33.0 0.33.0 7\nTrue NVIDIA H100 80GB HBM3\n", ran.stderr
     assert not (folder / "vllm/model_executor/layers/fused_moe/layer.py").exists()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import triton_ops
+from tests.extras import DEBIAN, parameters
 from triton_ops.backend import command_doctor
 from triton_ops.cli.app import PROGRAM
 from triton_ops.device import probe
@@ -226,12 +226,9 @@ def test_completion_of_a_shell(cli, shell):
     assert cli("completion", "tcsh").code == 2
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", parameters(["bash", "zsh", "fish"], *DEBIAN))
 def test_a_shell_can_read_its_completion(cli, shell):
-    program = shutil.which(shell)
-    if program is None:
-        pytest.skip(f"there is no {shell}")
-    read = subprocess.run([program, "-n"], input=cli("completion", shell).out, capture_output=True, text=True)
+    read = subprocess.run([shell, "-n"], input=cli("completion", shell).out, capture_output=True, text=True)
     assert (read.returncode, read.stderr) == (0, "")
 
 

@@ -31,8 +31,11 @@ from triton_ops.ship.command_loading import tune_misses
 from triton_ops.ship.targets import Targets
 from triton_ops.values import Key
 
+on_ray = pytest.mark.extras("ray")
+
 WORK = """
-import os, time
+import os, signal, time
+from pathlib import Path
 from triton_ops import operation
 
 @operation(space={"ms": [2, 3, 4, 5]}, arguments=lambda n=64: {"n": n}, device="cpu")
@@ -47,12 +50,22 @@ def fails(n, ms):
 @operation(space={"ms": [2, 3]}, arguments=lambda n=64: {"n": n}, device="cpu")
 def ends_its_actor(n, ms):
     os._exit(3)
+
+@operation(space={"ms": [2, 3, 4, 5]}, arguments=lambda n=64: {"n": n}, device="cpu")
+def killed_once(n, ms):
+    time.sleep(ms * 1e-3)
+    begun = Path("FOLDER", f"begun-{n}-{ms}")
+    if n < 3 and not begun.exists():
+        begun.touch()
+        if len(list(begun.parent.glob(f"begun-{n}-*"))) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return n
 """
 
 
 @pytest.fixture
 def work(tmp_path, monkeypatch):
-    (tmp_path / "ray_work.py").write_text(WORK)
+    (tmp_path / "ray_work.py").write_text(WORK.replace("FOLDER", str(tmp_path)))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "ray_work", raising=False)
@@ -64,7 +77,6 @@ def work(tmp_path, monkeypatch):
 
 @pytest.fixture
 def engine():
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'triton-ops[ray]'")
     return RayEngine(simulated=2)
 
 
@@ -143,6 +155,7 @@ def test_hosts_that_differ_are_named_with_what_differs():
             engine_module.check_alike([here, replace(here, host="second", **change)], here)
 
 
+@on_ray
 def test_a_kernel_that_a_host_cannot_load_is_named_before_any_work(engine, work, tmp_path, monkeypatch):
     place = tmp_path / "site-packages"  # what is installed is not sent along
     place.mkdir()
@@ -163,7 +176,8 @@ def test_a_kernel_that_a_host_cannot_load_is_named_before_any_work(engine, work,
         sys.modules.pop(name)
 
 
-def test_an_address_in_the_environment_that_does_not_answer_is_said_too(engine, work, monkeypatch):
+@on_ray
+def test_an_address_in_the_environment_that_does_not_answer_is_said_too(work, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
@@ -171,7 +185,8 @@ def test_an_address_in_the_environment_that_does_not_answer_is_said_too(engine, 
         tune_many([TuneProblem(target=work.slow, shape=(2,))], engine="ray", told=lambda _: None)
 
 
-def test_an_address_that_does_not_answer_is_said_before_ray_waits_for_it(engine, work):
+@on_ray
+def test_an_address_that_does_not_answer_is_said_before_ray_waits_for_it(work):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -184,6 +199,7 @@ def run_on(engine, problems, folder):
     return run_jobs(jobs_of(problems, options), options, told=lambda _: None)
 
 
+@on_ray
 def test_problems_are_tuned_by_actors_and_the_records_and_run_logs_are_here(engine, work, tmp_path):
     folder = tmp_path / "records"
     problems = [TuneProblem(target=work.slow, shape=(n,)) for n in range(1, 5)] + [TuneProblem(target=work.fails)]
@@ -199,6 +215,7 @@ def test_problems_are_tuned_by_actors_and_the_records_and_run_logs_are_here(engi
     assert len(list(folder.glob("runs/*/*.jsonl"))) == 5
 
 
+@on_ray
 def test_misses_are_tuned_by_actors_and_taken_off_the_list(engine, work, tmp_path):
     folder = tmp_path / "records"
     harvest = Harvest(folder)
@@ -220,13 +237,27 @@ def test_misses_are_tuned_by_actors_and_taken_off_the_list(engine, work, tmp_pat
     assert {record.id for record in store_in(str(folder))} == {key.id for key in keys}
 
 
-def test_a_problem_that_ends_its_actors_is_given_up_and_the_others_go_on(engine, work, tmp_path):
+@on_ray
+def test_a_problem_that_ends_its_actors_is_given_up_and_the_others_go_on(work, tmp_path):
     engine = RayEngine(simulated=3)
     problems = [TuneProblem(target=work.ends_its_actor)] + [TuneProblem(target=work.slow, shape=(n,)) for n in (1, 2)]
     result = run_on(engine, problems, tmp_path / "records")
     assert [each.status for each in result.outcomes] == ["failed", "tuned", "tuned"]
 
 
+@on_ray
+def test_what_two_killed_actors_measured_goes_on_on_the_third(work, tmp_path, caplog):
+    problems = [TuneProblem(target=work.killed_once, shape=(n,)) for n in range(1, 5)]
+    options = RunOptions(each=TuneOptions(cache_dir=tmp_path / "records"), cluster=RayEngine(simulated=3))
+    result = run_jobs(jobs_of(problems, options), options, told=lambda _: None)
+    assert result.totals == {"tuned": 4}, result.failures
+    assert len([text for text in caplog.messages if "is lost" in text]) == 2
+    assert all(dict(each.result.best_config) == {"ms": 2} for each in result.outcomes)
+    tried = trials(tmp_path)
+    assert len(tried) == len(set(tried)) == 16, "no trial before the death is repeated"
+
+
+@on_ray
 def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work, tmp_path):
     script = tmp_path / "driver.py"
     script.write_text(

@@ -1,8 +1,8 @@
 """The engines' own kernels and look-ups, where their wheels, or the files of them that import, are on the path.
 
-`python -m benchmarks.tuning.engine_files` makes a folder of such files from the wheels. The tests are skipped without
-it, and those that run kernels where it is called site-packages: kernels of installed packages are not read ahead, so
-that nothing says that they run as Python.
+`python -m benchmarks.tuning.engine_files` makes an archive of such files, which `make test-extras` unpacks. Tests that
+run kernels are skipped where these stand in site-packages: kernels of installed packages are not read ahead, so that
+nothing says that they run as Python.
 """
 
 import importlib
@@ -48,25 +48,24 @@ def tuned(engine, folder, model, words):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("engine", "model", "form", "words"), [
-    ("vllm", MAMBA, "vllm-mamba", ["--size", "8"]),
-    ("vllm", FALCON, "vllm-mamba", ["--size", "8"]),
-    ("vllm", DENSE, "vllm-lora", ["--size", "5", *ADAPTERS, "--only", "expand,max_loras=4,num_slices=3"]),
-    ("vllm", DENSE, "vllm-lora", ["--size", "130", *ADAPTERS, "--only", "shrink,max_loras=4,num_slices=2"]),
-    ("sglang", DENSE, "sglang-lora", ["--size", "16", *ADAPTERS, "--only", "S=3"]),
+    pytest.param(*case, marks=pytest.mark.extras(case[0])) for case in (
+        ("vllm", MAMBA, "vllm-mamba", ["--size", "8"]),
+        ("vllm", FALCON, "vllm-mamba", ["--size", "8"]),
+        ("vllm", DENSE, "vllm-lora", ["--size", "5", *ADAPTERS, "--only", "expand,max_loras=4,num_slices=3"]),
+        ("vllm", DENSE, "vllm-lora", ["--size", "130", *ADAPTERS, "--only", "shrink,max_loras=4,num_slices=2"]),
+        ("sglang", DENSE, "sglang-lora", ["--size", "16", *ADAPTERS, "--only", "S=3"]),
+    )
 ])  # fmt: skip
 def test_an_engines_own_kernel_is_tuned_against_the_reference(engine, model, form, words, interpreted, tmp_path):
-    spec = find_spec(engine)
-    if spec is None or "site-packages" in str(spec.origin):
-        pytest.skip(f"{engine} is not on the path, or installed")
+    if "site-packages" in find_spec(engine).origin:
+        pytest.skip(f"{engine} is installed")
     assert interpreted(tuned, engine, str(tmp_path), model, words) == 0
     entries = json.loads((tmp_path / "lock.json").read_text())["entries"]
     assert {entry["kernel"] for entry in entries} == {form}
 
 
+@pytest.mark.extras("vllm", "sglang")
 def test_the_engines_look_ups_of_adapters_find_what_is_written(tmp_path, monkeypatch):
-    for engine in ("vllm", "sglang"):
-        if find_spec(engine) is None:
-            pytest.skip(f"{engine} is not installed")
     row = {"BLOCK_N": 16, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
     facts = {"kernel": "expand", "K": 6144, "R": 16, "S": 3}
     rows = (TableRow((16,), Config(row)),)

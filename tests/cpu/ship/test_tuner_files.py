@@ -157,9 +157,9 @@ def test_a_file_has_the_times_of_one_problem_and_is_not_compressed(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.extras("kernel_tuner")
 def test_kernel_tuners_schema_takes_what_is_written_and_its_results_are_read(tmp_path):
-    files = pytest.importorskip("kernel_tuner.file_utils")
-    util = pytest.importorskip("kernel_tuner.util")
+    files, util = (importlib.import_module(f"kernel_tuner.{name}") for name in ("file_utils", "util"))
     rows = (Row((), Config(b=1), median_ms=2.0), Row((), Config(b=2), failure="resources"))
     path = T4.write(Table({}, rows), tmp_path)
     files.jsonschema.validate(json.loads(path.read_text()), files.output_file_schema("results")[1])
@@ -311,14 +311,10 @@ def test_a_table_in_the_engines_own_package_stands_in_the_folder_of_the_device(t
 
 
 def engine(monkeypatch, tmp_path, mode):
-    """The module of flash-linear-attention with its look-up, where a release that has it is installed."""
-    try:
-        distribution = importlib.metadata.distribution("fla-core")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("fla-core is not installed")
+    """The module of flash-linear-attention with its look-up."""
     monkeypatch.setenv("FLA_CACHE_MODE", mode)
     monkeypatch.setenv("FLA_CONFIG_DIR", str(tmp_path))
-    place = distribution.locate_file("fla/ops/utils/cache.py")
+    place = importlib.metadata.distribution("fla-core").locate_file("fla/ops/utils/cache.py")
     spec = importlib.util.spec_from_file_location("fla_cache", place)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(importlib.import_module("sys").modules, "fla_cache", module)
@@ -326,6 +322,7 @@ def engine(monkeypatch, tmp_path, mode):
     return module
 
 
+@pytest.mark.extras("fla")
 @pytest.mark.triton
 @pytest.mark.parametrize("mode", ["disabled", "strict", "fuzzy", "full", "default", "always"])
 def test_the_engine_itself_finds_what_is_written(mode, tmp_path, monkeypatch):
