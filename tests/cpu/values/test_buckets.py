@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -44,6 +45,15 @@ def test_the_nearest_point_is_nearest_by_ratio_and_never_further_than_the_cap(po
         return
     ratio = {point: abs(math.log(value / point)) for point in points}
     assert ratio[rule.representative(value)] == pytest.approx(min(ratio.values()), abs=1e-9)
+
+
+@given(rising)
+def test_between_two_points_a_bucket_ends_at_the_last_value_whose_ratio_to_the_smaller_one_is_no_larger(points):
+    rule = Nearest(points, 8.0)
+    for one, other in pairwise(points):
+        end = max(value for value in (math.isqrt(one * other) + off for off in (-1, 0, 1)) if value**2 <= one * other)
+        if end > one:  # `value / one <= other / value`, in whole numbers
+            assert [rule.representative(value) for value in (end, end + 1)] == [one, other]
 
 
 @pytest.mark.parametrize(
