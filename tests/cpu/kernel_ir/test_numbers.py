@@ -1,4 +1,4 @@
-"""The figures of a launch are those of its addresses and masks, which NumPy computes here for all programs and lanes."""
+"""The figures of a launch are those of its addresses and masks, computed here by NumPy for all programs and lanes."""
 
 from __future__ import annotations
 
