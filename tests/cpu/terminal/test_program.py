@@ -171,6 +171,8 @@ def test_the_help_lists_commands_by_sections(program, capsys):
     assert [lines[lines.index(f"{section}:") + 1].split() for section in ("Work", "Look")] == [
         ["add", "Add", "a", "target."], ["cache", "What", "is", "kept."]
     ]  # fmt: skip
+    helps = [next(line.index(text) for line in lines if text in line) for text in ("Add a target.", "What is kept.")]
+    assert len({*helps}) == 1, "one column for all sections"
     assert "completion" not in out
     assert "That is all." in out
     assert "rank" in run(program, capsys, "add", "--help")[1]
@@ -189,8 +191,8 @@ def test_help_goes_on_below_its_column(program, capsys, monkeypatch):
 def completed(program, capsys, *words):
     code, out, _ = run(program, capsys, COMPLETE, *words)
     assert code == 0
-    *lines, last = out.splitlines() or [""]
-    return [*lines, last] if last != NO_FILES else lines, last != NO_FILES
+    lines = out.splitlines()
+    return [line for line in lines if line != NO_FILES], lines[-1:] != [NO_FILES]
 
 
 def test_words_are_completed_from_commands_options_and_targets(program, capsys):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
 
+from tests.strategies import problems
 from triton_ops.device import DeviceSpec
+from triton_ops.exceptions import KernelTypeError
 from triton_ops.values import Key, Problem, TensorSpec
 
 GPU = DeviceSpec("cuda", "NVIDIA H200", "sm_90", 132, driver="570.86", memory_bytes=1 << 37)
@@ -84,3 +89,36 @@ def test_a_key_says_what_cannot_be_told_from_others(key, reason):
 def test_a_kernel_that_runs_as_python_says_so():
     assert not KEY.interpreted
     assert replace(KEY, identity={"interpreted": "1"}).interpreted
+
+
+@given(problems())
+def test_an_argument_is_made_again_from_its_plain_value(problem):
+    for _, argument in problem.arguments:
+        plain = Problem.plain(argument)
+        again = Problem.from_plain(json.loads(json.dumps(plain)))
+        assert repr(again) == repr(replace(argument, fill="uniform") if isinstance(argument, TensorSpec) else argument)
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_a_number_that_json_lacks_is_made_again(number):
+    assert repr(Problem.from_plain(Problem.plain(number))) == repr(number)
+
+
+def test_open_strides_are_row_major_and_alignment_is_assumed():
+    plain = {"shape": [4, 8], "dtype": "float16", "stride": [None, 1]}
+    assert Problem.from_plain(plain) == TensorSpec((4, 8), "float16")
+    assert Problem.from_plain({**plain, "stride": [1, 4], "aligned": False}) == TensorSpec(
+        (4, 8), "float16", (1, 4), aligned=False
+    )
+
+
+@pytest.mark.parametrize("value", [{"range": [1, 2]}, {"any": True}, {"shape": [1], "dtype": "int8"}])
+def test_a_range_is_no_argument(value):
+    with pytest.raises(KernelTypeError, match="no argument can be made from"):
+        Problem.from_plain(value)
+
+
+def test_a_problem_has_its_tensors_by_name_and_reads_as_its_kernel_and_label():
+    assert PROBLEM.specs == {"x": TensorSpec((64, 32), "float16")}
+    assert PROBLEM["n"] == 64
+    assert (str(PROBLEM), str(Problem("scale"))) == ("scale 64 x 32", "scale")
