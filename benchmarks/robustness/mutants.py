@@ -45,14 +45,14 @@ PASSES = ("not gpu and not processes", "processes and not gpu")
 NO_TESTS = 5  # how pytest exits where the marks leave none
 
 
-def drawn(room: str, seed: int, count: int) -> dict[Change, Changed]:
+def drawn(room: str, seed: int, count: int, project: Path = PROJECT) -> dict[Change, Changed]:
     """So many changes of a room, of each kind in turn, without those that are known to change nothing."""
-    place = PROJECT / PACKAGE / room
+    place = project / PACKAGE / room
     files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
     known = [{**row, "why": ""} for row in json.loads(EQUIVALENT.read_text(encoding="utf-8"))]
     changes: dict[Change, Changed] = {}
     for file in files:
-        changes |= changes_in(file.read_bytes(), str(file.relative_to(PROJECT / PACKAGE)))
+        changes |= changes_in(file.read_bytes(), str(file.relative_to(project / PACKAGE)))
     kinds: dict[str, list[Change]] = {}
     for change in sorted(changes, key=lambda change: change.rank(seed)):
         if {**asdict(change), "why": ""} not in known:
@@ -144,7 +144,7 @@ class Copies:
         with self._one() as place:
             if failed := place.seen_by(room):
                 raise SystemExit(f"{failed} fails without any change. Mend it first.")
-        seconds, changes = time.monotonic() - begin, drawn(room, seed, count)
+            seconds, changes = time.monotonic() - begin, drawn(room, seed, count, place.folder)
 
         def outcome(change: Change) -> str:
             with self._one() as place, place.changed(change, changes[change].text):

@@ -99,8 +99,10 @@ def test_an_operation_that_the_table_lacks_costs_only_what_it_makes(monkeypatch)
     ("line", "words"),
     [
         ("shli %0, %c3", "8·program_id(0)"), ("shli %0, %c0", "program_id(0)"), ("shli %c3, %c3", "24"),
-        ("shrsi %0, %c3", "(program_id(0)) // 8"), ("shrui %0, %c0", "program_id(0)"), ("divsi %0, %c3", "(program_id(0)) // 3"),
-        ("remsi %0, %c3", "(program_id(0)) % 3"), ("andi %0, %c3", "(program_id(0)) % 4"), ("muli %0, %c3", "3·program_id(0)"),
+        ("shrsi %0, %c3", "(program_id(0)) // 8"), ("shrui %0, %c0", "program_id(0)"),
+        ("divsi %0, %c3", "(program_id(0)) // 3"),
+        ("remsi %0, %c3", "(program_id(0)) % 3"), ("andi %0, %c3", "(program_id(0)) % 4"),
+        ("muli %0, %c3", "3·program_id(0)"),
         ("addi %0, %c3", "3 + program_id(0)"), ("subi %0, %c3", "-3 + program_id(0)"),
     ],
 )  # fmt: skip
