@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cpu.kernel_ir.test_ttir import COPY, GIVEN, WHILE, work
-from triton_ops.kernel_ir import KernelFacts
+from triton_ops.kernel_ir import KernelFacts, UntoldError, term_walk
 from triton_ops.kernel_ir.operations import OPERATIONS
 
 
@@ -93,3 +93,80 @@ def test_an_operation_that_the_table_lacks_costs_only_what_it_makes(monkeypatch)
     lost = work(given=GIVEN)
     assert [one.argument for one in lost.accesses] == [one.argument for one in whole.accesses]
     assert not any(one.known for one in lost.accesses)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("shli %0, %c3", "8·program_id(0)"), ("shli %0, %c0", "program_id(0)"), ("shli %c3, %c3", "24"),
+        ("shrsi %0, %c3", "(program_id(0)) // 8"), ("shrui %0, %c0", "program_id(0)"),
+        ("divsi %0, %c3", "(program_id(0)) // 3"),
+        ("remsi %0, %c3", "(program_id(0)) % 3"), ("andi %0, %c3", "(program_id(0)) % 4"),
+        ("muli %0, %c3", "3·program_id(0)"),
+        ("addi %0, %c3", "3 + program_id(0)"), ("subi %0, %c3", "-3 + program_id(0)"),
+    ],
+)  # fmt: skip
+def test_an_operation_on_a_known_number_is_a_term(line, words):
+    body = f"""
+    %c3 = arith.constant 3 : i32
+    %c0 = arith.constant 0 : i32
+    %x = arith.{line} : i32
+    %p = tt.addptr %arg0, %x : !tt.ptr<f32>, i32
+    %v = tt.load %p : !tt.ptr<f32>
+    """
+    (offset,) = (one.offset for one in facts(body).accesses if not one.type.shape and one.kind == "load")
+    assert offset.words == words
+
+
+@pytest.mark.parametrize("bits", [62, 63, 64])
+def test_a_shift_beyond_63_bits_is_no_power(bits):
+    body = f"""
+    %by = arith.constant {bits} : i64
+    %a = arith.extsi %0 : i32 to i64
+    %x = arith.shli %a, %by : i64
+    %p = tt.addptr %arg0, %x : !tt.ptr<f32>, i64
+    %v = tt.load %p : !tt.ptr<f32>
+    """
+    (offset,) = (one.offset for one in facts(body).accesses if not one.type.shape and one.kind == "load")
+    assert (offset.words == f"{1 << bits}·program_id(0)") == (bits < 63)
+
+
+def test_a_value_that_moves_evenly_is_known_after_its_loop():
+    body = """
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %end = scf.for %i = %c0 to %0 step %c1 iter_args(%at = %c0) -> (i32)  : i32 {
+      %next = arith.addi %at, %c128_i32 : i32
+      scf.yield %next : i32
+    }
+    %p = tt.addptr %arg0, %end : !tt.ptr<f32>, i32
+    %v = tt.load %p : !tt.ptr<f32>
+    """
+    (loaded,) = (one for one in work(body).accesses if one.kind == "load" and one.tile == 1)
+    assert loaded.known
+    assert loaded.shared[-1] == 8, "128 times its turns, which each of 8 programs has another number of"
+
+
+def test_what_is_no_parameter_is_false_and_other_truths_may_be_either():
+    text = """
+module {
+  tt.func public @k(%x: !tt.ptr<f32>, %even: i1, %odd: i1) {
+    %v = tt.load %x, %even : !tt.ptr<f32>
+    %w = tt.load %x, %odd : !tt.ptr<f32>
+    tt.return
+  }
+}
+"""
+    known, other = KernelFacts.of(text, parameters=["x", "even"]).accesses
+    assert known.mask.name == "compared"
+    assert other.mask.words == "False"
+    assert [one.mask.name for one in KernelFacts.of(text).accesses] == ["compared"] * 2
+
+
+def test_a_kernel_of_as_many_parts_as_are_allowed_is_read_and_one_of_more_is_not(monkeypatch):
+    count = facts().terms.count
+    monkeypatch.setattr(term_walk, "_MOST_TERMS", count)
+    assert facts().terms.count == count
+    monkeypatch.setattr(term_walk, "_MOST_TERMS", count - 1)
+    with pytest.raises(UntoldError, match=f"more than {count - 1} parts"):
+        facts()

@@ -130,6 +130,20 @@ def test_a_message_with_bytes_within_it_is_none(ends, place):
         received(channel)
 
 
+@given(st.binary(min_size=1, max_size=50), st.data())
+def test_a_message_of_which_one_bit_of_its_content_is_another_is_none(message, data):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Channel(ours.fileno(), ours.fileno())
+        ChildsEnd(theirs.fileno(), theirs.fileno()).send(message)
+        whole = bytearray(os.read(channel._in, 1 << 16))
+        begin = bytes(whole).rindex(message)  # within the pickle, so that it stays one
+        whole[begin + data.draw(st.integers(0, len(message) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        theirs.sendall(whole)
+        with pytest.raises(GarbledError, match="bytes within its answer"):
+            received(channel)
+
+
 def test_a_message_that_cannot_be_unpickled_is_none(ends):
     channel, _, theirs = ends
     content = b"no pickle"

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from triton_ops.records import Finalist, Run, RunLog
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import RunEnd as End
 from triton_ops.records.run_log import Twins, has_ended
+from triton_ops.values import Measurement
 
 CONFIGS = configs()
 RECORDS = st.builds(
@@ -189,3 +191,12 @@ def test_the_end_of_a_failed_run_has_no_winner(tmp_path):
     begun(tmp_path).ended("failed")
     end = Run.read(tmp_path / f"{ID}.jsonl").end
     assert end == End(at_s=end.at_s, at=end.at, stopped="failed")
+
+
+def test_a_fresh_process_that_compares_a_finalist_again_does_not_change_its_trial(tmp_path):
+    log, trial = begun(tmp_path), a_trial(1)
+    slower = replace(trial, final=Measurement((9.0,), "event-cold"))
+    log.trial(trial, Origin.DEFAULT)
+    log.write(Finalist(at_s=1.0, trial=replace(trial, final=Measurement((2.0,), "event-cold"))))
+    log.write(Finalist(at_s=2.0, trial=slower, process=1))
+    assert Run.read(tmp_path / f"{ID}.jsonl").trials[trial.config].median_ms == 2.0

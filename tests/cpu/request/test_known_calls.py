@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from triton_ops.request import KnownCall, KnownCalls
+from triton_ops.request import KnownCall, KnownCalls, known_calls
 
 
 def placed(*args, more=(), **kwargs):
@@ -82,3 +82,114 @@ def test_one_thread_decides_and_the_others_wait_for_it():
     for thread in threads:
         thread.join()
     assert decided == [1]
+
+
+class Holds:
+    """What is known of a call, as long as it holds."""
+
+    def __init__(self, holds=True):
+        self.holds = holds
+
+
+def test_what_holds_is_made_once_and_what_holds_no_more_is_made_anew():
+    calls, made = KnownCalls(), []
+
+    def make():
+        made.append(Holds())
+        return made[-1]
+
+    assert calls.of("place", make) is calls.of("place", make)
+    made[0].holds = False
+    assert calls.of("place", make) is made[1]
+    assert len(made) == 2
+    assert not calls._locks, "nobody waits any more"
+
+
+def test_what_is_not_kept_is_made_at_every_call_and_a_call_without_a_place_is_none_of_those_known():
+    calls, made = KnownCalls(), []
+    for place, kept in (("place", lambda _: False), (None, lambda _: True)):
+        for _ in range(2):
+            calls.of(place, lambda: made.append(1) or Holds(), kept)
+    assert (len(made), len(calls)) == (4, 0)
+
+
+def test_an_error_leaves_no_lock_behind():
+    calls = KnownCalls()
+    with pytest.raises(ZeroDivisionError):
+        calls.of("place", lambda: 1 // 0)
+    assert not calls._locks
+    assert calls.of("place", Holds).holds
+
+
+def test_a_memory_that_is_full_begins_anew(monkeypatch):
+    monkeypatch.setattr(known_calls, "_MOST", 3)
+    calls = KnownCalls()
+    for place in range(3):
+        calls.keep(place, "value")
+    assert len(calls) == 3
+    calls.keep(3, "value")
+    assert [*calls] == [3]
+
+
+def test_patterns_are_written_once_and_begin_anew_where_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(known_calls, "_MOST_PATTERNS", 2)
+    calls = KnownCalls()
+    one = calls._pattern((1,), {})
+    assert calls._pattern((2,), {}) is one
+    calls._pattern((1, 2), {})
+    assert calls._pattern((3,), {}) is one, "two are not too many"
+    calls._pattern((1, 2, 3), {})
+    assert calls._pattern((3,), {}) is not one
+
+
+def test_a_forked_child_knows_nothing():
+    calls = KnownCalls()
+    calls.keep("place", "value")
+    with calls._locks["other"]:
+        calls.begin_anew()
+        assert not calls
+        assert calls.of("other", Holds).holds
+
+
+def test_of_a_tensor_counts_what_a_compiler_sees_and_not_what_it_holds():
+    torch = pytest.importorskip("torch")
+    x = torch.zeros(4, 4)
+    alike = placed(x)
+    assert placed(torch.ones(4, 4)) == alike
+    others = [x.half(), x[:2], x.t()[:, :3], torch.zeros(17)[1:].view(4, 4), torch.nn.Parameter(x)]
+    assert all(placed(other) != alike for other in others)
+    assert placed(x, x) != alike
+
+
+def test_modes_count_beside_tensors_where_they_are_asked_for():
+    torch = pytest.importorskip("torch")
+    x, recorded = torch.zeros(4), torch.zeros(4, requires_grad=True)
+    both, none, gradients = (KnownCalls(modes=modes) for modes in (("autocast", "gradients"), (), ("gradients",)))
+
+    def places(calls, *args):
+        plain = calls.place(args, {})
+        with torch.no_grad():
+            silent = calls.place(args, {})
+        with torch.autocast("cpu"):
+            cast = calls.place(args, {})
+        return plain == silent, plain == cast
+
+    assert places(none, recorded) == (True, True)
+    assert places(both, x) == (True, False)
+    assert places(both, recorded) == (False, False)
+    assert places(gradients, recorded) == (False, True)
+    assert places(both, 3) == (True, True), "without a tensor they say nothing"
+
+
+def test_a_call_runs_with_the_arguments_as_they_came():
+    calls = KnownCalls(lambda args, kwargs: entry(args, kwargs))
+
+    def entry(args, kwargs):
+        known = KnownCall(lambda *args, **kwargs: (args, kwargs))
+        calls.keep(calls.place(args, kwargs), known)
+        return known
+
+    for _ in range(2):
+        assert calls.call(1, [2], name="x") == ((1, [2]), {"name": "x"})
+        assert calls.call() == ((), {})
+        assert calls.call(b=1, a=2) == ((), {"b": 1, "a": 2})

@@ -682,3 +682,26 @@ def test_a_list_may_limit_registers_in_some_of_its_configs():
         assert "names" in space.why_not(Config(BLOCK=128, num_warps=4))
     with pytest.raises(SpaceError, match="has the names"):
         ConfigSpace.from_configs([plain, Config(BLOCK=64, maxnreg=64)])
+
+
+@given(spaces(), st.data())
+def test_neighbours_are_the_valid_configs_that_differ_in_one_tunable(space, data):
+    config = data.draw(st.sampled_from(list(itertools.islice(space, 20))))
+    others = [other for other in space if sum(other[name] != config[name] for name in config) == 1]
+    assert set(space.neighbours(config)) - {space.default_config} == {*others} - {space.default_config}
+
+
+@given(st.integers(1, 9), st.data())
+def test_by_steps_the_neighbours_of_an_ordered_value_are_the_one_below_and_the_one_above(count, data):
+    at = data.draw(st.integers(0, count - 1))
+    space = ConfigSpace({"n": IntRange(0, 10 * (count - 1), 10), "how": Choice(["a", "c", "b"])})
+    neighbours = list(space.neighbours(Config(n=10 * at, how="c"), steps_only=True))
+    beside = [place for place in (at - 1, at + 1) if 0 <= place < count]
+    assert neighbours == [
+        *(Config(n=10 * place, how="c") for place in beside), Config(n=10 * at, how="a"), Config(n=10 * at, how="b")
+    ]  # fmt: skip
+
+
+def test_by_steps_a_value_that_is_none_of_the_space_has_all_values_as_neighbours():
+    space = ConfigSpace({"n": IntRange(0, 20, 10)})
+    assert [config["n"] for config in space.neighbours(Config(n=5), steps_only=True)] == [0, 10, 20]

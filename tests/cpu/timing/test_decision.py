@@ -13,6 +13,7 @@ from triton_ops.timing import Interval, Standing
 from triton_ops.timing.race_statistics import (
     INDIFFERENCE,
     gaps_to,
+    judge,
     median_error,
     median_interval,
     relative_levels,
@@ -396,3 +397,27 @@ def test_levels_of_several_processes_are_one_round_each():
     levels = Standing.levels(processes, ["a", "b"])
     assert {name: len(row) for name, row in levels.items()} == {"a": 3, "b": 3}
     assert [b / a for a, b in zip(levels["a"], levels["b"], strict=True)] == pytest.approx([1.1] * 3)
+
+
+@pytest.mark.parametrize(("tick_ms", "verdict"), [(0.0, "faster"), (0.09, "faster"), (0.11, "not distinguishable")])
+def test_a_difference_of_one_tick_of_the_clock_is_none(tick_ms, verdict):
+    first, second = [1.0] * 9, [1.1] * 9
+    outcome = judge(first, second, first, tick_ms=tick_ms)
+    assert outcome.verdict == verdict
+    assert outcome.needed == pytest.approx(max(0.005, math.log1p(1.01 * tick_ms)))
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.004, "not distinguishable"), (0.02, "faster"), (-0.02, "slower")])
+def test_a_duel_is_told_by_its_sign_beyond_the_zone(share, verdict):
+    first = [1.0, 2.0, 1.5] * 4
+    outcome = judge(first, [time * math.exp(share) for time in first], first)
+    assert (outcome.verdict, outcome.noise) == (verdict, 0.0)
+    assert outcome.gain.centre == pytest.approx(share)
+    assert outcome.proven == (verdict == "faster")
+
+
+def test_a_difference_must_be_larger_than_that_to_a_twin():
+    first = [1.0] * 9
+    assert judge(first, [1.1] * 9, [1.2] * 9).verdict == "not distinguishable"
+    assert judge(first, [1.1] * 9, [1 / 1.2] * 9).verdict == "not distinguishable"
+    assert judge(first, [1.1] * 9, [1.05] * 9).verdict == "faster"

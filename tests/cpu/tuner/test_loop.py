@@ -207,3 +207,12 @@ def test_only_a_gpu_that_another_process_uses_works_while_the_search_thinks(over
     gate.overlaps = overlaps
     assert may_overlap(gate, StationFacts(apart=apart), device) == expected
     assert not may_overlap(None, StationFacts(apart=apart), device)
+
+
+def test_a_search_that_goes_on_is_told_of_the_trials_that_an_interrupted_run_has_made():
+    earlier = [Trial(Config(n=n), Status.OK, Measurement((float(n),), "graph-cold")) for n in (2, 4)]
+    searcher = Recorder()
+    search = TuningLoop(space=SPACE, searcher=searcher, effort=FREE, log=RunLog(), listener=Silent())
+    search.prepare([], earlier)
+    assert searcher.told == earlier
+    assert search.best == earlier[0]

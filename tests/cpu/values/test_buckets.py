@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from triton_ops.exceptions import SettingsError, UnknownTunableError
 from triton_ops.records.lock_entry import why_outside
 from triton_ops.values import Key, Mapper, Nearest
-from triton_ops.values.buckets import PowersOfTwo, UpTo, rule_of
+from triton_ops.values.buckets import LARGEST, PowersOfTwo, UpTo, rule_of
 
 values = st.integers(1, 1 << 20)
 rising = st.lists(values, min_size=1, max_size=6, unique=True).map(lambda found: tuple(sorted(found)))
@@ -44,6 +45,15 @@ def test_the_nearest_point_is_nearest_by_ratio_and_never_further_than_the_cap(po
         return
     ratio = {point: abs(math.log(value / point)) for point in points}
     assert ratio[rule.representative(value)] == pytest.approx(min(ratio.values()), abs=1e-9)
+
+
+@given(rising)
+def test_between_two_points_a_bucket_ends_at_the_last_value_whose_ratio_to_the_smaller_one_is_no_larger(points):
+    rule = Nearest(points, 8.0)
+    for one, other in pairwise(points):
+        end = max(value for value in (math.isqrt(one * other) + off for off in (-1, 0, 1)) if value**2 <= one * other)
+        if end > one:  # `value / one <= other / value`, in whole numbers
+            assert [rule.representative(value) for value in (end, end + 1)] == [one, other]
 
 
 @pytest.mark.parametrize(
@@ -132,3 +142,38 @@ def test_a_key_holds_the_buckets_and_is_written_and_read(tmp_path):
     assert key(20).id == key(32).id != key(33).id
     assert msgspec.convert(msgspec.to_builtins(key(20)), Key).id == key(20).id
     assert key(20).problem["M"] == {"range": [17, 32]}
+
+
+@pytest.mark.parametrize("kind", ["upto", "near"])
+def test_the_values_of_a_rule_lie_from_1_to_the_largest(kind):
+    assert rule_of(f"{kind}:1,{LARGEST}") is not None
+    for wrong in (f"0,{LARGEST}", f"1,{LARGEST + 1}", "2,1", "1,1"):
+        with pytest.raises(SettingsError, match="they must rise, from 1 or more"):
+            rule_of(f"{kind}:{wrong}")
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 8), (9, 8), (1, LARGEST + 1)])
+def test_powers_of_two_lie_from_1_to_the_largest(low, high):
+    with pytest.raises(SettingsError):
+        PowersOfTwo(low, high)
+    assert PowersOfTwo(1, LARGEST).bucket(LARGEST) is not None
+
+
+def test_extents_in_two_buckets_are_named_in_order():
+    with pytest.raises(SettingsError, match="M, N, a, b, c is in two buckets"):
+        Mapper.of({"c,N,b,M,a": "pow2", "a,b,c,M,N": "pow2", "K": "pow2"})
+
+
+@pytest.mark.parametrize("buckets", [["M"], "M", {3: "pow2"}, {"M,": "pow2"}, {"M": 3}])
+def test_buckets_of_another_form_are_refused(buckets):
+    with pytest.raises(SettingsError):
+        Mapper.of(buckets)
+
+
+def test_strides_follow_from_extents_that_are_free():
+    given_ = {"a": {"shape": [20, 64, 1], "dtype": "int8", "stride": [0, 1, 640]}, "M": 20, "x:class": 3}
+    assert Mapper.rest_of(given_, ["a[0]"]) == {
+        "a": {"shape": [None, 64, 1], "dtype": "int8", "stride": [0, 1, None]}, "M": 20, "x:class": 3
+    }  # fmt: skip
+    assert Mapper.rest_of(given_, ["M"]) == {**given_, "M": None}
+    assert Mapper.extents_of({**given_, "flag": True}) == {"a[0]": 20, "a[1]": 64, "a[2]": 1, "M": 20}

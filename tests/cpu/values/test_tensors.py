@@ -1,6 +1,8 @@
 """Tensor specs: what they say of a tensor, and the tensors they make."""
 
+import itertools
 import json
+import operator
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -350,3 +352,30 @@ def test_the_own_values_of_an_array(no_torch, tmp_path, monkeypatch):
     monkeypatch.setattr("triton_ops.values.tensors.require", require_numpy)
     with pytest.raises(MissingDependencyError, match="torch is needed for numbers of bfloat16, which NumPy lacks"):
         TensorSpec((2,), "bf16").create_tensor()
+
+
+@pytest.mark.parametrize(
+    ("fill", "free", "fits"),
+    [("zeros", 64, True), ("zeros", 63, False), ("empty", 64, True), ("uniform", 192, True), ("uniform", 191, False),
+     ("zeros", None, True)],
+)  # fmt: skip
+def test_a_tensor_for_which_the_host_has_no_memory_is_refused_before_it_is_made(monkeypatch, fill, free, fits):
+    monkeypatch.setattr("triton_ops.values.tensors.Host.available_bytes", staticmethod(lambda: free))
+    spec = TensorSpec((4, 8), "float16", fill=fill)  # 64 bytes, and 128 for numbers that are drawn in float32
+    if fits:
+        assert tuple(spec.create_tensor().shape) == (4, 8)
+    else:
+        with pytest.raises(ShapeMismatchError, match=r"a tensor of 4x8 float16 cannot be made on cpu"):
+            spec.create_tensor()
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=3), st.data())
+def test_elements_that_share_memory_are_never_missed(shape, data):
+    strides = data.draw(st.tuples(*[st.integers(0, 6)] * len(shape)))
+    spec = TensorSpec(tuple(shape), "int8", strides)
+    places = [sum(map(operator.mul, at, strides)) for at in itertools.product(*map(range, shape))]
+    assert spec._span == (max(places) + 1 if places else 0)
+    if len(set(places)) < len(places):
+        assert spec._overlaps()
+    if strides == contiguous_stride(shape):
+        assert not spec._overlaps()

@@ -1,0 +1,135 @@
+"""Lanes that a mask leaves out and a reduction or a product takes in: by which condition, and with which harm."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.cpu.kernel_ir.test_facts import facts
+from triton_ops.kernel_ir.draws import padded_lanes_of
+
+REDUCE = """
+    %s = "tt.reduce"({of}) <{{axis = 0 : i32}}> ({{
+    ^bb0(%p: f32, %q: f32):
+      %t = {how} %p, %q : f32
+      tt.reduce.return %t : f32
+    }}) : (tensor<128xf32>) -> f32
+"""
+OTHER = """
+    %fill = arith.constant dense<{fill}> : tensor<128xf32>
+    %v = tt.load %8, %6, %fill : tensor<128x!tt.ptr<f32>>
+"""
+
+
+def harms(body):
+    """By the words of each condition what a padding does; empty for no harm."""
+    return {
+        condition if isinstance(condition, str) else condition.words: harm
+        for _, condition, harm in padded_lanes_of(facts(body))
+    }
+
+
+CONDITION = "128·program_id(0) + i < arg2"
+
+
+@pytest.mark.parametrize(
+    ("how", "harmless", "harmful"),
+    [
+        ("arith.addf", [0.0], [1.0, -3.0, math.inf, math.nan]),
+        ("arith.mulf", [1.0], [0.0, 2.0, math.nan]),
+        ("arith.maxnumf", [-math.inf, -1e30], [0.0, 9.0, math.inf]),
+        ("arith.minnumf", [math.inf, 1e30], [0.0, -9.0, -math.inf]),
+    ],
+)
+def test_what_changes_a_reduction_is_what_its_operation_does_not_leave_alone(how, harmless, harmful):
+    found = harms(REDUCE.format(of="%9", how=how))
+    assert found.keys() == {CONDITION}
+    assert [found[CONDITION](padding) for padding in harmless] == [""] * len(harmless)
+    assert all("changes the reduction of a lane with data" in found[CONDITION](padding) for padding in harmful)
+
+
+@pytest.mark.parametrize(("fill", "harmful"), [("0.000000e+00", False), ("1.000000e+00", True), ("0xFF800000", True)])
+def test_what_a_load_puts_into_its_masked_lanes_counts_whatever_stood_there(fill, harmful):
+    (harm,) = harms(OTHER.format(fill=fill) + REDUCE.format(of="%v", how="arith.addf")).values()
+    for padding in (0.0, 1.0, math.nan):
+        assert bool(harm(padding)) == harmful
+
+
+def test_what_the_kernel_chooses_in_the_place_of_masked_lanes_counts():
+    body = """
+    %zero = arith.constant dense<0.000000e+00> : tensor<128xf32>
+    %c = arith.select %6, %9, %zero : tensor<128xi1>, tensor<128xf32>
+    """
+    (harm,) = harms(body + REDUCE.format(of="%c", how="arith.addf")).values()
+    assert harm(math.nan) == ""
+
+
+def test_without_a_mask_no_lane_is_padded():
+    body = "    %v = tt.load %8 : tensor<128x!tt.ptr<f32>>\n"
+    assert harms(body + REDUCE.format(of="%v", how="arith.addf")) == {}
+
+
+def test_what_is_computed_of_a_padded_lane_counts():
+    body = "    %e = math.exp %9 : tensor<128xf32>\n"
+    (harm,) = harms(body + REDUCE.format(of="%e", how="arith.addf")).values()
+    assert harm(-math.inf) == ""
+    assert harm(0.0)
+
+
+def test_of_two_conditions_the_looser_one_leaves_lanes_out_since_others_hold_data_of_one_load():
+    body = """
+    %one = arith.constant 1 : i32
+    %more = arith.addi %arg2, %one : i32
+    %wide = tt.splat %more : i32 -> tensor<128xi32>
+    %loose = arith.cmpi slt, %4, %wide : tensor<128xi32>
+    %w = tt.load %8, %loose : tensor<128x!tt.ptr<f32>>
+    %both = arith.addf %9, %w : tensor<128xf32>
+    """
+    assert harms(body + REDUCE.format(of="%both", how="arith.addf")).keys() == {"128·program_id(0) + i <= arg2"}
+
+
+def test_a_mask_that_lets_the_whole_block_pass_leaves_nothing_out():
+    body = """
+    %all = arith.constant dense<128> : tensor<128xi32>
+    %inside = arith.cmpi slt, %2, %all : tensor<128xi32>
+    %v = tt.load %8, %inside : tensor<128x!tt.ptr<f32>>
+    """
+    assert harms(body + REDUCE.format(of="%v", how="arith.addf")) == {}
+    less = body.replace("dense<128>", "dense<127>")
+    assert harms(less + REDUCE.format(of="%v", how="arith.addf")).keys() == {"i <= 126"}
+
+
+DOT = """
+    %k = tt.make_range {{end = 32 : i32, start = 0 : i32}} : tensor<32xi32>
+    %row = tt.expand_dims %k {{axis = 0 : i32}} : tensor<32xi32> -> tensor<1x32xi32>
+    %column = tt.expand_dims %k {{axis = 1 : i32}} : tensor<32xi32> -> tensor<32x1xi32>
+    %n = tt.splat %arg2 : i32 -> tensor<1x32xi32>
+    %m = tt.splat %arg2 : i32 -> tensor<32x1xi32>
+    %lr = arith.cmpi slt, %row, %n : tensor<1x32xi32>
+    %lc = arith.cmpi slt, %column, %m : tensor<32x1xi32>
+    %rb = tt.broadcast %row : tensor<1x32xi32> -> tensor<32x32xi32>
+    %cb = tt.broadcast %column : tensor<32x1xi32> -> tensor<32x32xi32>
+    %mr = tt.broadcast %lr : tensor<1x32xi1> -> tensor<32x32xi1>
+    %mc = tt.broadcast %lc : tensor<32x1xi1> -> tensor<32x32xi1>
+    %x = tt.splat %arg0 : !tt.ptr<f32> -> tensor<32x32x!tt.ptr<f32>>
+    %xr = tt.addptr %x, %rb : tensor<32x32x!tt.ptr<f32>>, tensor<32x32xi32>
+    %xc = tt.addptr %x, %cb : tensor<32x32x!tt.ptr<f32>>, tensor<32x32xi32>
+    %zero = arith.constant dense<0.000000e+00> : tensor<32x32xf32>
+    %a = tt.load %xr, %mr{left} : tensor<32x32x!tt.ptr<f32>>
+    %b = tt.load %xc, %mc{right} : tensor<32x32x!tt.ptr<f32>>
+    %d = tt.dot %a, %b, %zero : tensor<32x32xf32> * tensor<32x32xf32> -> tensor<32x32xf32>
+"""
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "harmful"),
+    [("", "", True), (", %zero", "", False), ("", ", %zero", False), (", %zero", ", %zero", False)],
+)
+def test_a_product_is_right_where_one_factor_has_zeros_in_the_padded_lanes(left, right, harmful):
+    found = harms(DOT.format(left=left, right=right))
+    assert found.keys() == {"k < arg2"}
+    assert bool(found["k < arg2"](2.0)) == harmful
+    assert found["k < arg2"](0.0) == ""
+    if harmful:
+        assert "it multiplies 2 by 2, and adds 4 to the sum" in found["k < arg2"](2.0)
