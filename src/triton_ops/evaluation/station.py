@@ -40,7 +40,7 @@ from triton_ops.values import Measurement, Status, Trial, Work
 
 _log = logging.getLogger("triton_ops")
 _PATTERNS = 2  # of poison
-_LONG_MS = 50.0  # of a launch that is a sample of its own on every timer
+_LONG_MS = 10.0  # of a launch that is a sample of its own on every timer
 
 
 @dataclass(kw_only=True)
