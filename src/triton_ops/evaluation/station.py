@@ -208,6 +208,7 @@ class Evaluator:
             self._long |= {config} if min(samples) >= _LONG_MS else set()
             # Before the reset, which may empty the outputs for the next launch. What cannot win is not launched again.
             again = best is None or relative <= self.policy.hopeless * best.rank
+            self.tell(StationStep.LAUNCH)
             difference = None if self.verifier is None else self.verifier.wrong_after_timing(executable, again=again)
         except EmptyCaptureError as error:
             return _failed(config, Status.WRONG, str(error), executable)
