@@ -209,7 +209,7 @@ _LEAST_LOADS = 2  # about three rounds where they take no longer than their samp
 _LOAD = 1.5  # wall time of a round over that of its samples: rests, and the host's own work
 _SLOW = 1.5  # times the fastest: a default as slow as that is not raced twice
 _LONG_ROUND_MS = 100.0  # of two: no passing state of a device lasts for a few of them
-_LONG_ROUNDS = 8  # for which long launches need time
+_LONG_ROUNDS = 8  # for which long launches need time, beside one launch that is checked
 _ROUND_MS = 100.0  # a longer round is avoided by shorter visits where there are many finalists
 
 
@@ -329,7 +329,7 @@ def compare_finalists(
         least_s = _LEAST_LOADS * _visits_ms(racing, policy) / 1e3
         most_s, end = max(most_s, least_s), max(end, clock() + least_s)
     policy = replace(policy, seconds=min(policy.seconds, most_s))
-    roomy = not leads_again and _visits_ms([*racing, *racing[:1]], policy) <= _room_ms(policy.seconds)
+    roomy = not leads_again and _visits_ms([*racing, *racing[:1]], policy) * _FEW_ROUNDS <= 1e3 * policy.seconds
     if any(trial.config in final.incumbents for trial in racing):
         policy = replace(policy, regret=None)  # a config in use stays where it ties, so the race must say what ties
     arms = {trial.config: _arm(evaluator, trial.config) for trial in racing}
@@ -341,7 +341,7 @@ def compare_finalists(
     last = _LastComparison(
         evaluator=evaluator, final=final, policy=policy, trials=trials, arms=arms, twins=twins,
         rounds=Rounds(timer=timer, rng=random.Random(final.seed), keep=keep_round, clock=clock, turn=turn), end=end,
-        doubt_s=effort.doubt_s,
+        duel=DuelPolicy.after_a_race(max(policy.seconds, effort.doubt_s)),
     )  # fmt: skip
     last.race()
     outcome = last.outcome()
@@ -386,7 +386,8 @@ class _LastComparison:
     twins: Sequence[Arm]
     rounds: Rounds
     end: float
-    doubt_s: float
+    duel: DuelPolicy
+    few: bool = False  # whether the rounds of the race decide alone
     wrong: dict[Config, Difference] = field(default_factory=dict)
     resolutions: dict[Config, Resolution] = field(default_factory=dict)
     gone: set[Config] = field(default_factory=set)
@@ -395,10 +396,13 @@ class _LastComparison:
 
     def race(self) -> None:
         racing = {config: arm for config, arm in self.arms.items() if config not in self.gone}
+        trials = sorted((self.trials[config] for config in racing), key=lambda it: it.config != self.final.default)
         seconds = min(self.policy.seconds, self._left_s)
-        checks_s = sum(self.trials[config].median_ms for config in racing) / 1e3
-        few_s = 0.0 if self.final.race is not None else max(self._left_s - seconds - checks_s, 0.0)
-        policy = replace(self.policy, seconds=seconds, few_s=few_s)
+        self.few = _is_long(trials[:2]) or self._duel_s(trials[:2]) > self._left_s - seconds
+        checked_s = max((trial.median_ms for trial in trials), default=0.0) / 1e3
+        after_s = checked_s if self.few else self._duel_s(trials[:2])
+        few_s = 0.0 if self.final.race is not None else max(self._left_s - seconds - after_s, 0.0)
+        policy = replace(self.policy, seconds=seconds, few_s=few_s, few=self.few)
         self.rounds.race(list(racing.values()), policy, beside=self.twins[1:], default=racing.get(self.final.default))
         if not self.final.settle:  # of what others have compared, the results of all are checked again
             self._check([config for config, arm in racing.items() if arm.dropped_at is None])
@@ -468,14 +472,12 @@ class _LastComparison:
             return self._outcome()
         if challenger is None or not (standing.default_ms and self.final.settle):
             return outcome_of(standing, updated, self._itself)
-        pair = [self.trials[config] for config in standing.rows_ms if config in (challenger, default)]
-        round_s = _visits_ms([*pair, *pair[:1]], self.policy) / 1e3
-        is_long, is_known = sum(trial.median_ms for trial in pair) >= _LONG_ROUND_MS, challenger in self.resolutions
-        if not is_long and not standing.doubtful(challenger):
+        pair, is_known = [self.trials[config] for config in (challenger, default)], challenger in self.resolutions
+        if not _is_long(pair) and not standing.doubtful(challenger):
             return outcome_of(standing, updated, self._itself)
-        if is_long or (not is_known and round_s * DuelPolicy.LEAST_ROUNDS > self._left_s):
+        if _is_long(pair) or (not is_known and (self.few or self._duel_s(pair) > self._left_s)):
             return outcome_of(standing, updated, None, Resolution(challenger, *standing.by_few_rounds(challenger)))
-        if not is_known and not self._resolve(challenger, round_s):
+        if not is_known and not self._resolve(challenger, self._duel_s(pair)):
             return self._outcome()  # one of the two failed, and stands no more
         return outcome_of(standing, updated, self._itself, self.resolutions[challenger])
 
@@ -485,16 +487,18 @@ class _LastComparison:
         rows = [twin.values_ms for twin in self.twins if len(twin.visits) >= DuelPolicy.LEAST_ROUNDS]
         return Interval.of_gap(rows[1], rows[0]) if len(rows) == 2 else None
 
-    def _resolve(self, challenger: Config, round_s: float) -> bool:
+    def _duel_s(self, pair: Sequence[Trial]) -> float:
+        """Seconds of the least rounds of a duel that tell: with fewer it has less power than the race before it."""
+        return self.duel.checkpoints[0] * _visits_ms([*pair, *pair[:1]], self.policy) / 1e3
+
+    def _resolve(self, challenger: Config, enough_s: float) -> bool:
         """Compare a challenger with the default in fresh rounds; False if one failed, whose arm then has an error.
 
-        There is time for enough rounds to tell, where one takes about `round_s`.
+        There is time for enough rounds to tell, which take about `enough_s`.
         """
         configs = (challenger, self.final.default, challenger)
         samples = max(self.arms[config].visit_samples for config in configs)
-        policy = DuelPolicy.after_a_race(max(self.policy.seconds, self.doubt_s))
-        enough_s = round_s * policy.checkpoints[0]
-        policy = replace(policy, seconds=min(max(policy.seconds, enough_s), self._left_s))
+        policy = replace(self.duel, seconds=min(max(self.duel.seconds, enough_s), self._left_s))
         first, second, twin = arms = [_arm(self.evaluator, config) for config in configs]
         try:
             for arm in arms:
@@ -543,27 +547,29 @@ def _fitting(
 ) -> list[Trial]:
     """As many finalists as a few rounds have time for in the race's share of `whole_s`, those in `always` first.
 
-    Of long launches eight rounds may take all of it, and of the `fewest` finalists two rounds all of `least_s`. There
-    are none if no two rivals fit. The race's own limit leaves nobody out, since two rounds are always run.
+    Of long launches eight rounds and a checked launch may take all of it, and of the `fewest` finalists two rounds all
+    of `least_s`. There are none if no two rivals fit. The race's own limit leaves nobody out, since two rounds are
+    always run.
     """
     fitting: list[Trial] = []
     for trial in sorted(racing, key=lambda trial: trial.config not in always):  # stable: the fastest first
         some = [*fitting, trial]
         round_ms, visits_ms = sum(each.median_ms for each in some), _visits_ms(some, policy)
-        fits = visits_ms <= _room_ms(_RACE_SHARE * whole_s)
-        fits |= round_ms >= _LONG_ROUND_MS and round_ms * _LONG_ROUNDS <= 1e3 * whole_s
+        fits = visits_ms * _FEW_ROUNDS <= 1e3 * _RACE_SHARE * whole_s
+        whole_ms = round_ms * _LONG_ROUNDS + max(each.median_ms for each in some)
+        fits |= round_ms >= _LONG_ROUND_MS and whole_ms <= 1e3 * whole_s
         if fits or (len(fitting) < fewest and visits_ms * _LEAST_LOADS <= 1e3 * least_s):
             fitting = some
     rivals = len(racing) > 1
     return [] if rivals and len(fitting) < 2 else [trial for trial in racing if trial in fitting]
 
 
+def _is_long(pair: Sequence[Trial]) -> bool:
+    return sum(trial.median_ms for trial in pair) >= _LONG_ROUND_MS
+
+
 def _visits_ms(trials: Sequence[Trial], policy: RacePolicy) -> float:
     return _LOAD * sum(max(policy.visit_ms, trial.median_ms) for trial in trials)
-
-
-def _room_ms(seconds: float) -> float:
-    return 1e3 * seconds / _FEW_ROUNDS
 
 
 def _arm(evaluator: Evaluator, config: Config) -> Arm:

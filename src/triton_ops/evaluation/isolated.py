@@ -36,6 +36,9 @@ _MOST_TURNS = 4  # of one trial: one each lost to a signal, to the baseline and 
 _STARTS = 3  # the GPU may refuse a new process for a moment after the last one was killed
 _PAUSE_S = 1.0
 _MOST_ROUNDS = 32  # of long launches in a last comparison, their rests included
+_UNSEEN = 3.0  # times a launch's own limit that are added to it, until a first launch was seen: a minute
+_PAIR = 3.0  # launches of the default in a step: one beside a launch that may be twice as slow
+_TRIAL = 4.0  # times what is added to a step, for a whole trial
 _UNFINISHED = "the last comparison could not be run: its process died or hung each time"
 
 
@@ -114,6 +117,7 @@ class Isolated:
         self._facts = StationFacts(mode=assignment.mode, baseline=assignment.baseline)
         self._deaths: list[str] = []
         self._baseline_failures = 0
+        self._baseline_s: float | None = None  # of one launch, once it was seen
         self._first: Setup | None = self._setup()
         if process is not None:
             process.begin(self._first)
@@ -136,13 +140,18 @@ class Isolated:
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` in the worker; a worker that dies or hangs ends the trial as `crash` or `timeout`."""
-        return self.tried(Attempt(config, best))
+        if best is not None:
+            self._note_baseline(best)
+        trial = self.tried(Attempt(config, best), self._longer_s)
+        if trial.ok:
+            self._note_baseline(trial)
+        return trial
 
-    def tried(self, question: Attempt) -> Trial:
-        """The trial that answers a question, as `attempt`."""
+    def tried(self, question: Attempt, longer_s: float = 0.0) -> Trial:
+        """The trial that answers a question, as `attempt`; each of its steps may take `longer_s` more."""
         outside_before = False
         for _ in range(_MOST_TURNS):
-            trial, during, outside = self._once(question)
+            trial, during, outside = self._once(question, longer_s)
             if during is None:
                 return trial
             if self._not_its_fault(during):
@@ -188,10 +197,10 @@ class Isolated:
                 process.kill()
         self._worker = self._spare = None
 
-    def _once(self, question: Attempt) -> tuple[Trial, str | None, bool]:
+    def _once(self, question: Attempt, longer_s: float) -> tuple[Trial, str | None, bool]:
         """The trial; the step at which its process was lost, or None; and whether a signal from outside ended it."""
         try:
-            trial: Trial = self._ask(question, self._patience.trial_s).value
+            trial: Trial = self._ask(question, self._patience.trial_s + _TRIAL * longer_s, longer_s).value
         except WorkerLostError as error:
             return _lost(question.config, error), error.during, error.outside
         if self._facts.lost is None or self._worker is None:
@@ -199,6 +208,23 @@ class Isolated:
         during = self._worker.step
         self._lose(f"it lost its device: {self._facts.lost}")
         return trial, during, False
+
+    @property
+    def _longer_s(self) -> float:
+        """Seconds that a step may take longer since launches of the default do, or may; not if it ended its process."""
+        if self._baseline_s is not None:
+            return float(math.floor(_PAIR * self._baseline_s))  # of short launches nothing
+        budget = self._assignment.effort.budget
+        most_s = budget.seconds if budget.firm and budget.seconds is not None else math.inf
+        return 0.0 if self._deaths else min(_UNSEEN * self._patience.launch_s, most_s)
+
+    def _note_baseline(self, trial: Trial) -> None:
+        """Learn how long a launch of the default takes, next to which this config was timed."""
+        first, self._baseline_s = self._baseline_s is None, trial.median_ms / max(trial.rank, 1e-9) / 1e3
+        own_s, longer_s = self._patience.launch_s, self._longer_s
+        if first and longer_s > own_s:
+            text = "a launch of the default takes %.1f s: a config has hung where a step of it takes more than %.0f s"
+            _log.warning(text, self._baseline_s, own_s + longer_s)
 
     def _not_its_fault(self, during: str) -> bool:
         """True if the step that ended the process was not the candidate's; its cause is then kept from recurring."""
@@ -224,16 +250,18 @@ class Isolated:
     def _race_alone(self, trial: Trial, final: FinalRequest) -> Trial:
         try:
             question = replace(final, trials=(trial,), incumbents=())
-            outcome: Outcome = self._ask(question, self._patience.trial_s).value
+            whole_s = self._patience.trial_s + _TRIAL * self._longer_s
+            outcome: Outcome = self._ask(question, whole_s, self._longer_s).value
         except WorkerLostError as error:
             return _lost(trial.config, error)
         return outcome.trials[0]
 
     def _ask(self, question: Question, whole_s: float, longer_s: float = 0.0) -> WorkerAnswer:
-        """The answer to a question; each of its steps may take `longer_s` than by itself."""
+        """The answer to a question; each of its steps but a compilation may take `longer_s` more than by itself."""
         worker = self._worker or self.load()
         self._asking = True
-        limits_s = {step: limit_s + longer_s for step, limit_s in self._assignment.limits_s.items()}
+        limits_s = dict(self._assignment.limits_s)
+        limits_s.update({step: limits_s[step] + longer_s for step in limits_s if step != StationStep.COMPILE})
         try:
             answer: WorkerAnswer = worker.ask(question, whole_s, limits_s, question.step, partial(answers, question))
         except WorkerLostError as error:

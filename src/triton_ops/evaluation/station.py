@@ -40,7 +40,7 @@ from triton_ops.values import Measurement, Status, Trial, Work
 
 _log = logging.getLogger("triton_ops")
 _PATTERNS = 2  # of poison
-_LONG_MS = 50.0  # of a launch that is a sample of its own on every timer
+_LONG_MS = 10.0  # of a launch that is a sample of its own on every timer
 
 
 @dataclass(kw_only=True)
@@ -208,6 +208,7 @@ class Evaluator:
             self._long |= {config} if min(samples) >= _LONG_MS else set()
             # Before the reset, which may empty the outputs for the next launch. What cannot win is not launched again.
             again = best is None or relative <= self.policy.hopeless * best.rank
+            self.tell(StationStep.LAUNCH)
             difference = None if self.verifier is None else self.verifier.wrong_after_timing(executable, again=again)
         except EmptyCaptureError as error:
             return _failed(config, Status.WRONG, str(error), executable)

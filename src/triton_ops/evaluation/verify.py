@@ -194,6 +194,7 @@ class Verifier:
     base: Config | None = None
     not_compared: str = ""
     tell: Callable[[str], None] = lambda _: None
+    _step: str = StationStep.LAUNCH  # to which launches belong
     _first: Executable | None = None
     _last: tuple[Executable, list[Any]] | None = None
     _varies: str = ""
@@ -216,7 +217,6 @@ class Verifier:
             self._take_base(executable)
         learned, self._learned = self._learned, None
         for case in self.cases if learned is not executable else ():
-            self.tell(StationStep.LAUNCH)
             if case.holds(executable.config) and (error := self._wrong_at(case, executable)) is not None:
                 remark = self._remark() if executable.config == self.base else ""
                 return error.suspecting(executable.suspect(), f"{case.label}{error.text}{remark}")
@@ -358,6 +358,7 @@ class Verifier:
     def _ran(self, case: Case, executable: Executable) -> Iterator[tuple[list[Any], dict[str, Any]]]:
         """The results and the changed inputs of one launch; the inputs are restored at the end."""
         argument_set = case.argument_set
+        self.tell(self._step)  # each launch is a step, since one may take a minute
         if self.subject.restores:
             argument_set.restore()  # earlier timed launches have left the inputs changed
         argument_set.poison(case.pattern)
@@ -385,13 +386,16 @@ class Verifier:
     def _take_base(self, executable: Executable) -> None:
         """Learn effects, and without a reference right results, from the default config, or else from this one."""
         if self.reference is None and self.trusted is not None and self.trusted != executable.config:
-            self.tell(StationStep.BASELINE)
+            self._step = StationStep.BASELINE
+            self.tell(self._step)
             try:
                 self._learn_all(self.kernel.compile(self.trusted, self.subject.arguments))
             except Exception:  # noqa: BLE001 - its own trial holds the reason; the first that runs is taken instead
                 self.subject.first.restore()
             else:
                 return
+            finally:
+                self._step = StationStep.LAUNCH
         self._learn_all(executable)
 
     def _learn_all(self, executable: Executable) -> None:
@@ -399,14 +403,14 @@ class Verifier:
         for case in [case for case in self.cases if case is not self.ragged]:
             self._learn(case, executable)
         if self.ragged is not None and self._same_code(self.ragged, executable):
-            self.tell(StationStep.ODD)
+            self._step = StationStep.ODD
             self.cases = [case for case in self.cases if case is not self.ragged] + [self.ragged]
             try:
                 self._learn(self.ragged, executable)
             except Exception:  # noqa: BLE001 - the kernel takes no such problem
                 self.cases.remove(self.ragged)
                 self.ragged.argument_set.arguments.synchronize()
-            self.tell(StationStep.LAUNCH)
+            self._step = StationStep.LAUNCH
         self.base, self._first = executable.config, executable
 
     def _remark(self) -> str:

@@ -59,7 +59,8 @@ class Patience:
 
     Attributes:
         compile_s: For one compilation.
-        launch_s: For one step of verifying and timing; a trial has about ten, and most take milliseconds.
+        launch_s: For one step of verifying and timing, beside three launches of the default; a trial has about ten
+            steps, and most take milliseconds.
         trial_s: For all of one trial.
         setup_s: For the start of a worker, the making of the arguments, and the reference's results.
 

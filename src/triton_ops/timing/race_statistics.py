@@ -232,7 +232,7 @@ class Standing(Generic[Name]):
         return Interval(gain.centre, min(gain.low, normal.low), max(gain.high, normal.high))
 
     def by_few_rounds(self, name: Name) -> tuple[bool, Interval]:
-        """Tell whether few long rounds show that a candidate beats the default, and the gain that they show."""
+        """Tell whether a race of few rounds shows that a candidate beats the default, and the gain that they show."""
         row_ms, gain = self.rows_ms[name], self.gain(name)
         proven = few_tell(row_ms, self.default_ms, self.zone)
         if proven and gain.low > EXCLUDED * self.zone:

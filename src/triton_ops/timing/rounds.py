@@ -194,6 +194,7 @@ class RacePolicy:
         seconds: Wall seconds after which no round is started; two rounds are always run.
         few_s: Wall seconds that few rounds of long launches may take beyond `seconds`: until the default is decided, or
             16 rounds have shown a tie. No round is started that would not fit.
+        few: Whether no duel follows, so that the race goes on until its few rounds tell, however long one takes.
         visit_ms: Time that a visit should take: ten replays of a short kernel, a few launches of a long one, and ten
             arms in one burst.
         longest: Most samples in a visit.
@@ -210,6 +211,7 @@ class RacePolicy:
     confidence: float = 3.0
     seconds: float = 10.0
     few_s: float = 0.0
+    few: bool = False
     visit_ms: float = 2.5
     longest: int = 10
     regret: float | None = None
@@ -330,10 +332,9 @@ class Rounds:
     ) -> str:
         """Run rounds until the survivors are decided, the last checkpoint is reached, or the time is used up.
 
-        The arms' visits, errors and `dropped_at` are filled in. Arms `beside` run in every round, are never dropped,
-        and cause no arm to be dropped: twins, by which the noise is known. The arm of the default is dropped only where
-        it is slower by far: whoever wins is compared with it. Returns why the race ended: `proven`, `rounds`,
-        `seconds`, or `one arm`.
+        The arms' visits, errors and `dropped_at` are filled in, by `drop_slower`. Arms `beside` run in every round, are
+        never dropped, and cause no arm to be dropped: twins, by which the noise is known. Returns why the race ended:
+        `proven`, `rounds`, `seconds`, or `one arm`.
         """
         with self.turn():
             now = self.clock()
@@ -478,7 +479,7 @@ def drop_slower(
         margin = policy.confidence * error
         if running[i] is default:
             # What lasts for a few rounds, such as the boost of a rested chip, can look like a gain near the zone.
-            beats = few_tell if few else clearly_beats
+            beats = few_tell if few or policy.few else clearly_beats
             beaten = gap > policy.zone + (policy.regret or 0.0) and beats(rows[lead], rows[i], policy.zone)
             undecided |= gap + margin > policy.zone and not beaten
             is_far = gap - margin > policy.zone and by_far(rows[lead], rows[i])

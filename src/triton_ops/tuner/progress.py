@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,7 +13,7 @@ import msgspec
 from triton_ops.base import Host, bar_console, escaped, require
 from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import Outcome, StationFacts
-from triton_ops.exceptions import SettingsError, TuningFailedError
+from triton_ops.exceptions import DeviceError, SettingsError, TuningFailedError
 from triton_ops.records import NotedCall, Record, Timing
 from triton_ops.request import Budget, Effort, TuneRequest
 from triton_ops.space import Config, SpaceSize
@@ -124,6 +124,13 @@ def failed(
         if doubts
         else "every reason is in the error's `failures`; `triton-ops -v` prints them, with traces",
     )
+
+
+def device_error(trials: Mapping[Config, Trial]) -> DeviceError:
+    """The error for a tune that ended with the GPU that it ran on, of which the last trial says why."""
+    last = list(trials.values())[-1]
+    message = f"the GPU cannot be used by this process any more, since config ({last.config}): {last.error}"
+    return DeviceError(message, hint="run the same tune again: it goes on after that config")
 
 
 @dataclass(frozen=True, kw_only=True)

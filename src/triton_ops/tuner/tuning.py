@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from triton_ops.base import Folder, cached_property, counted, warn_once
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
-from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError
+from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
 from triton_ops.processes import TerminatedError, WorkerProcess
 from triton_ops.records import (
     RECORDS,
@@ -49,7 +49,7 @@ from triton_ops.tuner.priors import (
     transfers_to,
     winners_nearby,
 )
-from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
+from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, device_error, failed, record_of, result_of
 from triton_ops.tuner.proposals import (
     CompiledFeed,
     Compiles,
@@ -66,8 +66,8 @@ from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 class Before:
     """The legacy of earlier runs.
 
-    A limit of trials does not count `further` ones: those of the undecided tunes before. `tunes` have led to the
-    undecided record that is gone on with; 0 without one.
+    A limit of trials does not count `further` ones: those of the undecided tunes before, or of one that had nothing to
+    compare. `tunes` have led to what is gone on with; 0 without one.
     """
 
     unfinished: Run | None = None
@@ -120,13 +120,6 @@ def tell_of_long_rounds(loop: TuningLoop, final: FinalRequest) -> None:
         _log.warning(text, round_s, end)
 
 
-def device_error(trials: Mapping[Config, Trial]) -> DeviceError:
-    """The error for a tune that ended with the GPU that it ran on, of which the last trial says why."""
-    last = list(trials.values())[-1]
-    message = f"the GPU cannot be used by this process any more, since config ({last.config}): {last.error}"
-    return DeviceError(message, hint="run the same tune again: it goes on after that config")
-
-
 _FEWEST = 4  # compiled configs, before all of them mean anything
 _INTENSE = 64.0  # operations for each byte, above which the matrix unit is needed for most of the rate
 _NARROW_BYTES = 2
@@ -169,6 +162,13 @@ def may_overlap(gate: Gate | None, facts: StationFacts, device: DeviceSpec) -> b
     Where a CPU is measured, or this process measures, the work beside a trial would be in its times.
     """
     return gate is not None and gate.overlaps and facts.apart and not device.is_cpu
+
+
+def _untold(loop: TuningLoop, outcome: Outcome) -> str:
+    """The reason why a budget left the tune without an answer, so that the next call goes on; empty if it did not."""
+    if loop.stopped in ("trials", "seconds") and outcome.confidence == Record.ALONE:
+        return Record.ALONE
+    return "" if outcome.told else "there was no time to tell which config is the fastest"
 
 
 _CUT_OFF = ("interrupted", "device lost", "disputed")  # ends of a search after which nothing more is measured
@@ -365,15 +365,15 @@ class Tuning:
             try:
                 loop, outcome, facts = self._search(log, before, process, opened)
                 record, cut_short = self._record(loop, outcome, facts, log, before), loop.stopped == "interrupted"
-                keeps = self.options.keep and not cut_short
+                why_not = self._why_not_remembered(loop, outcome)
                 result = result_of(
                     record, self.request, record.elapsed_s, outcome.trials,
-                    stored=keeps and not self._why_not_remembered(outcome),
+                    stored=self.options.keep and not cut_short and not why_not,
                 )  # fmt: skip
             finally:
                 self.listener.ended(result)
-            if not cut_short and outcome.told:  # without a record and an end a run is resumed by the next call
-                self._keep(outcome, record, log)
+            if not cut_short and not _untold(loop, outcome):  # without a record and an end the next call resumes a run
+                self._keep(outcome, record, log, not why_not)
             return result
 
     @contextmanager
@@ -426,11 +426,12 @@ class Tuning:
             run = other if first is not None and first.ok else None
         allowed = [] if run is None else [it for it in run.trials.values() if space.why_not(it.config) is None]
         ran = any(trial.ok for trial in allowed)  # no file makes a tune fail
+        alone = unfinished is not None and Outcome.of_screenings(allowed).confidence == Record.ALONE
         return Before(
             unfinished=unfinished,
             trials=tuple(trial for trial in allowed if trial.ok or (ran and trial.config != self.default)),
-            further=0 if own is None else len(own.trials),
-            tunes=0 if undecided is None else undecided.tunes,
+            further=0 if run is None or not (alone or own) else len(run.trials),
+            tunes=int(alone) if undecided is None else undecided.tunes,
         )
 
     def _tell_of_a_sudden_end(self, unfinished: Run | None) -> None:
@@ -447,7 +448,7 @@ class Tuning:
         opened: Callable[[], AbstractContextManager[CompilePool | None]],
     ) -> tuple[TuningLoop, Outcome, StationFacts]:  # fmt: skip
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
-        trials = before.trials
+        trials, goes_on = before.trials, before.tunes > 0 or before.unfinished is not None
         record, first = recalled(self.key, self.store), self.requested.first
         in_use = [*first[:1], *([record.winner] if record else [])]
         incumbents = [config for config in in_use if self.request.space.why_not(config) is None]
@@ -469,7 +470,7 @@ class Tuning:
                 pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
             final = FinalRequest(
                 trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
-                seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=before.tunes > 0,
+                seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=goes_on,
                 nearby=next(iter(nearby), None) if self.request.space.size.total <= Effort.FEW else None,
             )  # fmt: skip
             screened = Outcome.of_screenings(final.trials)
@@ -534,23 +535,23 @@ class Tuning:
         record = record_of(
             self.key, self.request, self.effort, outcome, facts, default=self.default, stopped=loop.stopped,
             elapsed_s=time.monotonic() - self.start, run=log.id,
-            notes=[*resumed, *disturbed, *self._why_not_remembered(outcome)], call=self.requested.call,
+            notes=[*resumed, *disturbed, *self._why_not_remembered(loop, outcome)], call=self.requested.call,
             tunes=before.tunes + 1,
         )  # fmt: skip
         again = ["the winner of a problem nearby, which leads again"] * outcome.leads_again
         return replace(record, ordered_by=(*self._ordered_by, *again))
 
-    def _keep(self, outcome: Outcome, record: Record, log: RunLog) -> None:
-        """Store the record and end the log; the record is first, so that a tune finds it even if the end is missing."""
+    def _keep(self, outcome: Outcome, record: Record, log: RunLog, remembered: bool) -> None:
+        """Store the record, if it is to be, and end the log after that: a tune finds it even without the end."""
         log_comparison(log, outcome)
-        if not self._why_not_remembered(outcome):
+        if remembered:
             self.store.put(record)
         log.ended(record.stopped, record)
         self.runs.prune(log.id)
 
-    def _why_not_remembered(self, outcome: Outcome) -> list[str]:
-        if not outcome.told:
-            return ["nothing is remembered, since there was no time to tell which config is the fastest: tune again"]
+    def _why_not_remembered(self, loop: TuningLoop, outcome: Outcome) -> list[str]:
+        if untold := _untold(loop, outcome):
+            return [f"nothing is remembered, since {untold}: tune again"]
         if outcome.guard is not None and outcome.guard.status == "shared":
             return [f"the winner is not remembered, since {outcome.guard.others} while the finalists were compared"]
         if Trial.one_alone(Trial.totals(outcome.trials)):

@@ -25,6 +25,7 @@ from triton_ops.records.store import open_store
 from triton_ops.ship import choose_portfolio
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode
+from triton_ops.tuner import tuning
 from triton_ops.values import Key
 
 ALONE = "no other config ran, so that nothing was compared"
@@ -48,9 +49,16 @@ def one_way(n, step):
 
 
 @pytest.fixture
-def tuned(tmp_path, steady_clock):
+def one_trial(tmp_path, steady_clock):
     """Tunes a problem with a limit of one trial."""
     return lambda target=add_up, **asked: tune(target, **{"trials": 1, "cache_dir": tmp_path, **asked})
+
+
+@pytest.fixture
+def tuned(one_trial, monkeypatch):
+    """As `one_trial`, and what compared nothing is stored: an undecided record, as an earlier version left it."""
+    monkeypatch.setattr(tuning, "_untold", lambda _loop, outcome: "" if outcome.told else "time")
+    return one_trial
 
 
 def kept(folder):
@@ -111,6 +119,26 @@ def identity_of_a_launcher():
 
 def test_a_function_that_launches_an_interpreted_kernel_is_marked_too(interpreted):
     assert interpreted(identity_of_a_launcher) == ["yes", "yes", None]
+
+
+# What compared nothing leaves no record
+
+
+def test_a_tune_of_one_trial_is_no_record_and_the_same_call_goes_on_until_something_was_compared(one_trial, tmp_path):
+    first = one_trial()
+    assert (first.unproven, len(first.trials), first.record, list(open_store(tmp_path))) == (ALONE, 1, "", [])
+    assert f"nothing is remembered, since {ALONE}: tune again" in first.notes
+    second = one_trial()
+    assert (second.unproven, second.from_cache, len(second.trials)) == ("", False, 2)
+    assert kept(tmp_path).tunes == 2
+    assert one_trial().from_cache
+
+
+def test_seconds_that_the_start_uses_up_are_no_record_and_the_next_tune_compares(one_trial, tmp_path):
+    first, second, third = (one_trial(trials=None, budget_s=1e-6) for _ in range(3))
+    assert (len(first.trials), first.unproven, first.record) == (1, ALONE, "")
+    assert (len(second.trials), second.unproven) == (2, "")
+    assert third.from_cache
 
 
 # The search goes on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -45,11 +46,13 @@ from triton_ops.evaluation import Assignment, Stations
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.idle_worker import new as new_worker
 from triton_ops.evaluation.isolated import Isolated
-from triton_ops.evaluation.worker import Attempt, Setup
+from triton_ops.evaluation.verify import StationStep
+from triton_ops.evaluation.worker import Attempt, Setup, WorkerAnswer
 from triton_ops.processes import WorkerLostError
 from triton_ops.request import Patience, TuneOptions
 from triton_ops.request.request import CopiedArguments
 from triton_ops.space import Config
+from triton_ops.values import Measurement, Trial
 
 PATIENCE = Patience(launch_s=2.0)
 
@@ -283,6 +286,64 @@ def test_a_worker_that_ended_before_its_task_is_replaced_by_another():
 def test_patience_is_positive(name):
     with pytest.raises(SettingsError, match=name):
         Patience(**{name: 0})
+
+
+class SlowWorker:
+    """A worker whose launches take so many seconds by config, of which none passes; `limits_s` have been given."""
+
+    def __init__(self, launches_s):
+        self.launches_s, self.limits_s, self.default_s = launches_s, [], next(iter(launches_s.values()))
+
+    def ask(self, question, whole_s, limits_s, _step, _fits):
+        own_s = self.launches_s[question.config]
+        self.limits_s.append(limits_s[StationStep.LAUNCH])
+        steps_s = [own_s, own_s, own_s, own_s if question.best is None else own_s + self.default_s, own_s]
+        if max(steps_s) > self.limits_s[-1] or sum(steps_s) > whole_s:
+            raise WorkerLostError("its launch did not end", StationStep.LAUNCH, hung=True)
+        times = Measurement((1e3 * own_s,), "host")
+        return WorkerAnswer(Trial(question.config, Status.OK, times, relative=own_s / self.default_s))
+
+    def kill(self):
+        pass
+
+
+DEFAULT, OTHER, HANGING = (Config(n=n) for n in range(3))
+
+
+def station_with(worker, monkeypatch, **options):
+    station = Isolated(assignment(options=TuneOptions(**options)))
+    monkeypatch.setattr(station, "load", lambda: worker)
+    return station
+
+
+@pytest.mark.parametrize(("default_s", "other_s"), [(0.1, 0.05), (12.0, 6.0), (30.0, 15.0), (30.0, 50.0), (60.0, 90.0)])
+def test_configs_are_tuned_whose_launches_take_up_to_a_minute_and_one_that_hangs_is_ended(
+    default_s, other_s, monkeypatch, caplog
+):
+    worker = SlowWorker({DEFAULT: default_s, OTHER: other_s, HANGING: math.inf})
+    station = station_with(worker, monkeypatch)
+    first = station.attempt(DEFAULT, None)
+    assert [first.status, station.attempt(OTHER, first).status] == [Status.OK, Status.OK]
+    assert station.attempt(HANGING, first).status is Status.TIMEOUT
+    assert worker.limits_s == [80.0, *[20.0 + math.floor(3.0 * default_s)] * 2]
+    told = f"a launch of the default takes {default_s:.1f} s: a config has hung where a step of it takes more than"
+    assert caplog.text.count(told) == (default_s > 7.0)
+
+
+def test_a_run_that_goes_on_knows_how_long_launches_take_from_the_best_so_far(monkeypatch):
+    worker = SlowWorker({DEFAULT: 40.0, OTHER: 35.0})
+    best = Trial(Config(n=9), Status.OK, Measurement((20e3,), "host"), relative=0.5)
+    assert station_with(worker, monkeypatch).attempt(OTHER, best).ok
+    assert worker.limits_s == [20.0 + 3.0 * 40.0]
+
+
+def test_after_a_first_config_that_hangs_the_others_have_their_own_limit_and_a_budget_bounds_the_first(monkeypatch):
+    for options, first_s in (({}, 80.0), ({"budget_s": 10.0}, 30.0), ({"patience": PATIENCE}, 8.0)):
+        worker = SlowWorker({HANGING: math.inf, OTHER: math.inf})
+        station = station_with(worker, monkeypatch, **options)
+        both = station.attempt(HANGING, None), station.attempt(OTHER, None)
+        assert [trial.status for trial in both] == [Status.TIMEOUT] * 2
+        assert worker.limits_s == [first_s, options.get("patience", Patience()).launch_s]
 
 
 @pytest.mark.processes

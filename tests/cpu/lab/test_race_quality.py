@@ -235,3 +235,12 @@ def test_tunes_of_launches_of_every_length_keep_the_rates(cell):
     assert figures["false_winners"] <= 1
     assert figures["left_behind"] <= 1
     assert figures["most_over_s"] <= 1.0
+
+
+@pytest.mark.parametrize("cell", [Cell(50.0, 1.5, 0.1, 2.0), Cell(50.0, 1.85, 0.15, 2.0), Cell(35.0, 1.25, 0.05, 2.0)])
+def test_where_a_budget_has_time_for_eight_rounds_and_little_else_they_are_run(cell):
+    figures = cell_figures(cell, 120)
+    assert figures["fitting"] >= 20
+    assert figures["left_behind"] <= 0.02 * figures["fitting"]
+    assert figures["false_winners"] == 0
+    assert figures["most_over_s"] <= 0.5

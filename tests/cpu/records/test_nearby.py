@@ -42,7 +42,7 @@ def task_and_key(M):
 @pytest.fixture
 def record(tmp_path):
     """Makes the record of a problem whose winner is a block."""
-    tune(scales, shape=(7,), trials=1, cache_dir=tmp_path / "one")
+    tune(scales, shape=(7,), trials=2, cache_dir=tmp_path / "one")
     (made,) = open_store(tmp_path / "one")
     return lambda M, block, confidence="ok", **changes: replace(
         made, key=replace(task_and_key(M)[1], **changes), winner=Config(BLOCK=block), ties=(), confidence=confidence
