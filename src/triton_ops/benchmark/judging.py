@@ -16,12 +16,14 @@ from typing import Any
 
 from triton_ops.backend import Arguments, ArgumentSet, CandidateError, FunctionKernel, Protection
 from triton_ops.benchmark.timing import Contestant, blame_calls_of
+from triton_ops.device import TorchDevice
 from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import TargetError, TritonKernelError
 from triton_ops.space import Config
 from triton_ops.values import Tolerance
 
 UNCHECKED = "no check was asked for"
+_COPIES = 4  # of results for which there must be room: as they are, and for a time wider ones
 
 
 class _Run:
@@ -254,11 +256,22 @@ class ConfigJudge:
 
     def fault(self, config: Config, answer: Any) -> str:
         """The fault of what a call of a config on the first arguments returned and did, in words; empty if right."""
-        if self._obstacle:
-            return ""
+        fault = ""
+        if not self._obstacle:
+            try:
+                fault = self._compared(config, answer)
+            except Exception as error:  # noqa: BLE001 - memory may be short, and types of the user's compare themselves
+                self._obstacle = f"the results cannot be compared: {CandidateError.one_line(error)}"
+        return "" if self._obstacle else fault
+
+    def _compared(self, config: Config, answer: Any) -> str:
         changes, results = self._arguments.changed(), ReferenceResults.as_list(answer)
         own = [*([] if self._reference else results), *changes.values()]
         if self._first is None:
+            tensors = list(Arguments(tuple(own)).tensors())
+            rooms = [TorchDevice(str(tensor.device)).free_bytes for tensor in tensors]
+            if _COPIES * sum(tensor.nbytes for tensor in tensors) > min(rooms, default=math.inf):
+                raise MemoryError("there is no room for copies of them")
             self._first, self._names = config, list(changes)
             self._own = ReferenceResults.of_own(own, self._arguments.input_dtypes, None)
         self._configs.add(config)
@@ -268,21 +281,22 @@ class ConfigJudge:
         fault = fault or self._own.fault(own, config=config)
         if fault and not self._reference and config == self._first:
             self._obstacle = f"config ({config}) gives another result when it is called again"
-        return "" if self._obstacle else fault
+        return fault
 
     @property
     def against(self) -> str:
         """What results were compared with, in words; begins with `nothing` where they were not."""
+        if self._obstacle:
+            return f"nothing: {self._obstacle}"
+        if self._first is None:
+            return "nothing: results are those of warm-up calls, and none came so far"
         if self._reference:
             return _in_precision("the reference", self._reference.used)
-        obstacle = self._obstacle
-        if not obstacle and self._first is None:
-            obstacle = "results are those of warm-up calls, and there was none"
-        elif not obstacle and self._own.empty:
-            obstacle = "nothing in the results can be compared"
-        elif not obstacle and len(self._configs) == 1:
-            obstacle = f"config ({self._first}) alone ran"
-        return f"nothing: {obstacle}" if obstacle else f"config ({self._first}), since there is no reference"
+        if self._own.empty:
+            return f"nothing: {self._own.uncompared}"
+        if len(self._configs) == 1:
+            return f"nothing: config ({self._first}) alone ran"
+        return f"config ({self._first}), since there is no reference"
 
     @property
     def doubt(self) -> str:

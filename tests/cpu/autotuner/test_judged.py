@@ -104,7 +104,7 @@ def test_most_configs_against_the_first_one_make_it_doubtful():
     ("function", "more", "why"),
     [
         (lambda x, BLOCK: torch.rand(3), {}, "config (BLOCK=1) gives another result when it is called again"),
-        (lambda x, BLOCK: x * BLOCK, {"warmup_runs": 0}, "results are those of warm-up calls, and there was none"),
+        (lambda x, BLOCK: x * BLOCK, {"warmup_runs": 0}, "results are those of warm-up calls, and none came so far"),
         (lambda x, BLOCK: x * BLOCK, {"check": False}, "no check was asked for"),
         (lambda x, BLOCK: x, {"values": (1,)}, "config (BLOCK=1) alone ran"),
         (lambda x, BLOCK: None, {}, "nothing in the results can be compared"),
@@ -115,6 +115,13 @@ def test_what_cannot_be_judged_is_said(function, more, why):
     assert result.verified == f"nothing: {why}"
     assert result.failures == []
     assert set(calls.values()) == {3 + more.get("warmup_runs", 2)}
+
+
+def test_results_for_whose_copies_there_is_no_room_fail_no_config(monkeypatch):
+    monkeypatch.setattr("triton_ops.device.TorchDevice.free_bytes", 4 * X.nbytes - 1)
+    result, _ = tuned(lambda x, BLOCK: x * BLOCK)
+    why = "the results cannot be compared: MemoryError: there is no room for copies of them"
+    assert (result.failures, result.verified) == ([], f"nothing: {why}")
 
 
 def test_a_cached_winner_is_judged_by_a_reference():
