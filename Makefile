@@ -68,16 +68,16 @@ $(STAMP) $(DEMO_STAMP) $(EXTRAS_STAMP): %/.installed: pyproject.toml serving/pyp
 demo: $(DEMO_READY)  ## The tour: the main commands at work; needs neither torch nor a GPU
 	$(RUN_DEMO) -m triton_ops tour
 
-TESTS := $(RUN) -m pytest $(SIDE_BY_SIDE) --ignore=tests/docs
+TESTS := $(RUN) -m pytest --ignore=tests/docs --ignore=tests/gpu
 
 test: $(READY)  ## Tests that need no GPU and start no Python process; the documents are part of `check`
-	$(TESTS) -m "not gpu and not processes and not extras"
+	$(TESTS) $(SIDE_BY_SIDE:auto=logical) -m "not gpu and not processes and not extras"
 
 test-processes: $(READY)  ## Tests that start Python processes or forks, or compute for long
-	$(TESTS) -m "processes and not gpu and not extras"
+	$(TESTS) $(SIDE_BY_SIDE) -m "processes and not gpu and not extras"
 
 test-times: $(READY)  ## The tests of `test`; each fails that takes more CPU seconds than they may
-	$(TESTS) -m "not gpu and not processes and not extras" --times
+	$(TESTS) $(SIDE_BY_SIDE:auto=logical) -m "not gpu and not processes and not extras" --times
 
 test-extras: $(EXTRAS_READY) shells  ## Tests with Ray, Optuna, other tuners and serving engines' files; a skip fails
 	$(RUN_EXTRAS) -m pytest $(SIDE_BY_SIDE) -p tests.extras -m "extras and not gpu" --ignore=tests/docs

@@ -99,14 +99,16 @@ def steady_clock():
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers():
-    """How many processes `-n auto` starts: two more than CPUs, since tests wait for others, as far as memory allows.
+def pytest_xdist_auto_num_workers(config):
+    """How many processes are started, as far as memory allows: `-n logical` as many as CPUs, `-n auto` two more.
 
-    PYTEST_XDIST_AUTO_NUM_WORKERS names another number, as it does without this.
+    The latter is for tests that wait for processes. PYTEST_XDIST_AUTO_NUM_WORKERS names another number, as it does
+    without this.
     """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return max(1, min(Host.usable_cpus() + 2, MOST_PROCESSES, TorchDevice("cpu").free_bytes // PROCESS_BYTES))
+    more = 2 if config.option.numprocesses == "auto" else 0
+    return max(1, min(Host.usable_cpus() + more, MOST_PROCESSES, TorchDevice("cpu").free_bytes // PROCESS_BYTES))
 
 
 def pytest_addoption(parser):

@@ -109,6 +109,7 @@ def plant_folder(place, _victim):
     os.chown(place, NOBODY, NOBODY)
 
 
+@pytest.mark.processes
 @root_only
 @pytest.mark.parametrize("plant", [plant_link, plant_folder])
 @pytest.mark.parametrize("name", WRITERS)
@@ -125,6 +126,7 @@ def test_nothing_is_written_where_another_user_has_put_the_folder(tmp_path, monk
         assert list((cache / name).iterdir()) == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", WRITERS)
 def test_what_a_user_has_put_into_an_own_folder_is_written(tmp_path, monkeypatch, name):
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "cache"))
@@ -133,6 +135,7 @@ def test_what_a_user_has_put_into_an_own_folder_is_written(tmp_path, monkeypatch
     assert (tmp_path / "cache" / name).is_dir()
 
 
+@pytest.mark.processes
 @root_only
 def test_a_report_of_another_user_is_not_believed(tmp_path, monkeypatch):
     cache = folder_of_everybody(tmp_path / "cache")

@@ -351,9 +351,8 @@ class WorkerProcess:
 
     def _dead(self, step: str) -> WorkerLostError:
         clock = AwakeClock()
-        while self.alive and clock.now() <= _EXIT_S:
+        while (was_alive := self.alive) and clock.now() <= _EXIT_S:
             time.sleep(0.005)
-        was_alive = self.alive
         self.kill()
         killed_here = was_alive and self._process.returncode == -signal.SIGKILL
         code = None if killed_here else self._process.returncode  # of one that was about to end by itself, too

@@ -260,28 +260,31 @@ def test_the_reference_names_every_command_and_option():
         assert f"`{name}` ({trials}{budget.seconds:g} s)" in text
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    "words",
-    ["--version", "--help", "cache show", "cache show nothing", "cache path", "cache show --json", "cache rm --help"],
-)
-def test_a_quick_command_imports_neither_heavy_packages_nor_other_commands(words):
-    script = f"""
-import json, sys
+QUICK = "--version", "--help", "cache show", "cache show nothing", "cache path", "cache show --json", "cache rm --help"
+IMPORTS = """
+import contextlib, io, json, sys
 from triton_ops.cli.app import main
-main({words.split()!r})
-print(json.dumps(sorted(sys.modules)))
+for words in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        main(words.split())
+    print(json.dumps(sorted(sys.modules)))
 """
-    message = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    loaded = set(json.loads(message.splitlines()[-1]))
-    assert not loaded & {"torch", "triton", "numpy", "scipy", "rich.console", "asyncio", "cloudpickle", "pydantic"}
-    if words in ("--version", "--help"):
-        assert not loaded & {"hashlib", "msgspec"}
-    packages = "device", "backend", "timing", "search", "request", "tuner", "evaluation", "lab"
-    own = tuple(f"triton_ops.{package}." for package in packages)  # a face by itself imports nothing
-    assert [name for name in loaded if name.startswith(own)] == []
-    commands = {name for name in loaded if re.search(r"\.command_\w+$|\.cli\.(tune|why)$", name)}
-    assert commands == ({"triton_ops.records.command_cache"} if words.split()[0] == "cache" else set())
+
+
+@pytest.mark.processes
+def test_quick_commands_import_neither_heavy_packages_nor_other_commands():
+    lines = subprocess.run([sys.executable, "-c", IMPORTS, *QUICK], check=True, capture_output=True, text=True).stdout
+    for words, line in zip(QUICK, lines.splitlines(), strict=True):
+        loaded = set(json.loads(line))
+        heavy = {"torch", "triton", "numpy", "scipy", "rich.console", "asyncio", "cloudpickle", "pydantic"}
+        assert not loaded & heavy, words
+        if words in ("--version", "--help"):
+            assert not loaded & {"hashlib", "msgspec"}
+        packages = "device", "backend", "timing", "search", "request", "tuner", "evaluation", "lab"
+        own = tuple(f"triton_ops.{package}." for package in packages)  # a face by itself imports nothing
+        assert [name for name in loaded if name.startswith(own)] == [], words
+        commands = {name for name in loaded if re.search(r"\.command_\w+$|\.cli\.(tune|why)$", name)}
+        assert commands == ({"triton_ops.records.command_cache"} if words.startswith("cache") else set()), words
 
 
 def test_version(cli):

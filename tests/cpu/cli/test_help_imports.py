@@ -7,6 +7,8 @@ import pytest
 
 from triton_ops.cli.app import PROGRAM
 
+pytestmark = pytest.mark.processes
+
 ASK = """
 import contextlib, io, sys
 from triton_ops.cli.app import PROGRAM

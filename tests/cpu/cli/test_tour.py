@@ -14,6 +14,8 @@ from triton_ops.cli import tour
 from triton_ops.cli.tour import _FILES as FILES
 from triton_ops.cli.tour import _STEPS as STEPS
 
+pytestmark = pytest.mark.processes
+
 PROJECT = Path(__file__).parents[3]
 NO_TORCH = "import sys; sys.modules['torch'] = sys.modules['triton'] = None\n"
 DEMO = "import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"

@@ -98,6 +98,7 @@ def test_configs_are_compiled_by_the_pool_isolated_verified_raced_and_dispatched
     assert compilations() == lines, "a call finds the winner's library on the disk"
 
 
+@pytest.mark.processes
 @needs_builder
 def test_the_pool_leaves_libraries_that_the_measuring_process_loads(compilations):
     compiler = Compiler.of(TWICE, Arguments(), None, {})
@@ -115,6 +116,7 @@ def test_the_pool_leaves_libraries_that_the_measuring_process_loads(compilations
     assert compilations() == lines
 
 
+@pytest.mark.processes
 @needs_builder
 def test_arguments_are_known_by_their_place(compilations):
     x, out = torch.arange(64.0), torch.zeros(64)
@@ -132,6 +134,7 @@ def test_a_library_that_is_gone_is_compiled_again_in_the_same_process(compilatio
     assert list(library.parent.iterdir()) == [library]
 
 
+@pytest.mark.processes
 @needs_builder
 def test_a_folder_that_cannot_be_written_is_no_fault_of_a_config(compilations, home, request):
     (home / "built").touch()

@@ -108,6 +108,7 @@ def test_this_process_its_parents_ended_ones_and_those_that_take_turns_are_no_ot
         assert takes_turns(ME)
 
 
+@pytest.mark.processes
 def test_the_program_that_a_worker_is_no_child_of_is_no_other(monkeypatch, clock):
     waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     with subprocess.Popen(waits, stdin=subprocess.PIPE) as program:

@@ -268,6 +268,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.processes
 def test_a_kernel_of_a_script_is_pickled_by_value(tmp_path):
     (tmp_path / "script.py").write_text(OF_A_SCRIPT)
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(triton_ops.__file__).parents[1])}

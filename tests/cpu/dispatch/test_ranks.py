@@ -160,6 +160,7 @@ def test_a_forked_child_counts_its_own_launches(monkeypatch):
         assert [one.count.value for one in kernel.decisions] == [3]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("call", range(1, 7))
 def test_a_child_that_is_forked_while_another_thread_decides_launches(call, monkeypatch):
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")

@@ -74,6 +74,7 @@ BODIES = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("alone", [True, False])
 def test_nothing_of_a_file_is_run_where_only_reading_is_asked(tmp_path, alone):
     (folder := tmp_path / "files").mkdir()
@@ -94,6 +95,7 @@ def test_nothing_of_a_file_is_run_where_only_reading_is_asked(tmp_path, alone):
     assert len({one.file for one in report.undecided if one.kernel == "copied"}) == len(cases)
 
 
+@pytest.mark.processes
 def test_what_a_file_writes_out_is_read_without_running_it(tmp_path):
     rules = sorted({rule.id for rule in RULES if rule.level in ("source", "ttir")})
     report = lint(FOLDER, rules=rules, no_run=True)

@@ -64,6 +64,7 @@ def program(folder, text, wait=True, **variables):
     return json.loads(output)
 
 
+@pytest.mark.processes
 def test_a_program_that_decorates_a_kernel_has_one_worker_which_is_no_child_and_no_thread(tmp_path):
     seen = program(tmp_path, """
 import torch, triton
@@ -83,6 +84,7 @@ show(workers=len(workers), alive=one.alive, own=sorted(children) == sorted(own),
     assert seen == {"workers": 1, "alive": True, "own": True, "threads": 1}
 
 
+@pytest.mark.processes
 def test_an_early_worker_has_the_programs_environment_only_from_its_task_on(tmp_path):
     seen = program(tmp_path, """
 one = early()
@@ -105,6 +107,7 @@ show(
     }  # fmt: skip
 
 
+@pytest.mark.processes
 def test_how_an_early_worker_ended_is_told_as_of_any_other(tmp_path):
     seen = program(tmp_path, """
 from triton_ops.processes import WorkerLostError
@@ -125,6 +128,7 @@ show(endings=endings)
     ]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "os.execvp('sleep', ['sleep', '600'])"])
 @pytest.mark.parametrize("taken", [False, True])
 def test_an_early_worker_ends_with_its_program_however_that_ends(end, taken, tmp_path):
@@ -153,6 +157,7 @@ sys.stdin.readline()
         process.communicate()
 
 
+@pytest.mark.processes
 def test_an_early_worker_ends_by_itself_and_another_is_started(tmp_path):
     seen = program(tmp_path, """
 idle_worker._EARLY_S = 0.01
@@ -178,6 +183,7 @@ DROPS = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("change", DROPS)
 @pytest.mark.parametrize("kind", ["early", "taken", "child"])
 def test_a_process_ends_when_its_program_gives_up_rights(change, kind, tmp_path):
@@ -212,6 +218,7 @@ os._exit(0)
     assert seen == {"was_there": True, "taken": False, "ended": True}
 
 
+@pytest.mark.processes
 def test_an_early_worker_that_the_program_may_not_look_at_is_never_used(tmp_path):
     """As under Landlock, of whose rules the system tells nothing."""
     seen = program(tmp_path, """
@@ -224,6 +231,7 @@ show(taken=idle_worker.take(NEEDS) is not None, ended=gone(one))
     assert seen == {"taken": False, "ended": True}
 
 
+@pytest.mark.processes
 def test_a_program_that_has_changed_what_a_start_inherits_gets_another_worker(tmp_path):
     changes = [
         "os.umask(0o31)", "os.nice(2)", "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])",
@@ -246,6 +254,7 @@ show(taken=taken, other=idle_worker.take(NEEDS) is not None)
     }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_children_of_multiprocessing_start_none(method, tmp_path):
     seen = program(tmp_path, f"""

@@ -14,6 +14,8 @@ from tests.forked import status_of_a_child
 from triton_ops import compare, time_ms, tune
 from triton_ops.base import Process
 
+pytestmark = pytest.mark.processes
+
 ELEMENTS = 1 << 16  # twice as many as torch computes in one thread
 
 
