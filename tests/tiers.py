@@ -173,7 +173,7 @@ def pytest_runtest_teardown(item):
 
 
 def _is_marked(item):
-    return any(item.get_closest_marker(mark) for mark in ("processes", "gpu"))
+    return any(item.get_closest_marker(mark) for mark in ("processes", "extras", "gpu"))
 
 
 def _judge(item):
