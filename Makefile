@@ -18,6 +18,7 @@ DEMO := .venv-demo
 DEMO_STAMP := $(DEMO)/.installed
 EXTRAS := .venv-extras
 EXTRAS_STAMP := $(EXTRAS)/.installed
+SITE := 'import site; print(site.getsitepackages()[0])'
 NEW_ENOUGH := 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'
 
 ifeq ($(strip $(PY)),)
@@ -82,13 +83,12 @@ test-times: $(READY)  ## The tests of `test`; each fails that takes more CPU sec
 test-extras: $(EXTRAS_READY) shells  ## Tests with Ray, Optuna, other tuners and serving engines' files; a skip fails
 	$(RUN_EXTRAS) -m pytest $(SIDE_BY_SIDE) -p tests.extras -m "extras and not gpu" --ignore=tests/docs
 
-# Its Python finds what is in .venv too, and what each of these two folders names by files of its own.
+# Its Python also finds the files of engines, and what is in .venv, so that torch is installed once.
 $(EXTRAS)/.beside: $(STAMP)
 	rm -rf $(EXTRAS)
 	$(RUN) -m venv $(EXTRAS)
-	@for python in $(RUN) $(EXTRAS)/bin/python; do $$python -c 'import site; print(site.getsitepackages()[0])'; done | { \
-		read -r below; read -r own; \
-		printf 'import site; site.addsitedir("%s")\n' "$(CURDIR)/$(EXTRAS)/engines" "$$below" > "$$own/beside.pth"; }
+	own=$$($(EXTRAS)/bin/python -c $(SITE)); printf 'import site; site.addsitedir("%s")\n' \
+		"$(CURDIR)/$(EXTRAS)/engines" "$$($(RUN) -c $(SITE))" > "$$own/beside.pth"
 	touch $@
 
 # Of the engines' wheels, which need a GPU and hold 360 MiB, a list of files is fetched.
@@ -97,7 +97,7 @@ $(EXTRAS)/engines: $(EXTRAS_STAMP) benchmarks/tuning/engine_files.py
 	$(EXTRAS)/bin/python -m pip install -qq --no-deps --constraint constraints.txt --group extras; \
 	$(EXTRAS)/bin/python -m pip install -qq --no-deps --constraint constraints.txt --group engines \
 		--dry-run --ignore-installed --use-feature=fast-deps --report $(EXTRAS)/wheels.json; \
-	$(RUN_EXTRAS) -m benchmarks.tuning.engine_files $(EXTRAS)/wheels.json --out $(EXTRAS)/engines.tgz; \
+	$(EXTRAS)/bin/python -m benchmarks.tuning.engine_files $(EXTRAS)/wheels.json --out $(EXTRAS)/engines.tgz; \
 	mkdir $@; tar -xzf $(EXTRAS)/engines.tgz -C $@; \
 	echo "files of other projects fetched in $$(($$(date +%s) - begun)) s"
 

@@ -81,6 +81,11 @@ def test_marked(shared):
     subprocess.run([sys.executable, "-c", ""], check=True)
 
 
+@pytest.mark.extras("sh")
+def test_real_part():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+
+
 def test_compiler():
     subprocess.run(["cc", "--version"], check=False)
 
@@ -154,14 +159,14 @@ OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR) .*::test_(\w+)", re.MULTILINE)
 def test_an_unmarked_test_that_starts_a_process_or_computes_for_long_fails(tmp_path):
     for name, text in {"test_cases": CASES, "imported_for_long": LONG, "conftest": SHORT}.items():
         (tmp_path / f"{name}.py").write_text(text)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = processes\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  processes\n  extras\n")
     words = ["-m", "pytest", "-q", "-rA", "-p", "tests.tiers", "--times", "-p", "no:cacheprovider", tmp_path]
     ran = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     outcomes = {name: outcome for outcome, name in OUTCOME.findall(ran.stdout)}
     assert outcomes == {
-        "marked": "PASSED", "compiler": "PASSED", "imports": "PASSED", "python": "FAILED", "shell": "FAILED",
-        "system": "FAILED", "fork": "FAILED", "multiprocessing": "FAILED", "swallows_errors": "FAILED",
-        "fixture": "FAILED", "teardown": "ERROR", "computes": "FAILED",
+        "marked": "PASSED", "real_part": "PASSED", "compiler": "PASSED", "imports": "PASSED", "python": "FAILED",
+        "shell": "FAILED", "system": "FAILED", "fork": "FAILED", "multiprocessing": "FAILED",
+        "swallows_errors": "FAILED", "fixture": "FAILED", "teardown": "ERROR", "computes": "FAILED",
     }, ran.stdout  # fmt: skip
     assert "it starts os.fork: mark it `processes`" in ran.stdout
     assert "CPU seconds of the reference machine, more than 0.2" in ran.stdout
