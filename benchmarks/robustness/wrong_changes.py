@@ -19,7 +19,7 @@ NEGATED |= {after: before for before, after in NEGATED.items()}
 BOUNDS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 EXTREMES = {"min": "max", "max": "min"}
 WRAPPERS = {"sorted": "list", "reversed": "list", "abs": "", "round": ""}  # around one argument
-EITHER_ORDER = {"min", "max", "gcd", "lcm", "isclose"}  # exchanged arguments change nothing
+EITHER_ORDER = {"min", "max", "gcd", "lcm", "isclose", "suppress"}  # exchanged arguments change nothing
 NOT_EXCHANGED = {"isinstance", "issubclass", "getattr", "hasattr", "setattr", "cast", "require"}  # nothing would run
 LOGS = {"debug", "info", "warning", "error", "exception", "log"}
 
@@ -77,10 +77,16 @@ def _running(node: ast.AST, function: str = "") -> Iterator[tuple[str, ast.AST]]
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 if child.name != "__repr__":
                     yield from _running(child, f"{function}.{child.name}".lstrip("."))
-            elif isinstance(child, ast.AST) and not isinstance(child, (ast.JoinedStr, ast.Raise, ast.Assert)):
+            elif isinstance(child, ast.AST) and not _is_said(child):
                 if function and not isinstance(node, ast.ClassDef):
                     yield function, child
                 yield from _running(child, function)
+
+
+def _is_said(node: ast.AST) -> bool:
+    """Check whether a node is a text, an error or a line of a log."""
+    logs = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _name(node.value) in LOGS
+    return logs or isinstance(node, (ast.JoinedStr, ast.Raise, ast.Assert))
 
 
 def _forms(node: ast.AST) -> Iterator[Form]:
@@ -89,9 +95,8 @@ def _forms(node: ast.AST) -> Iterator[Form]:
         yield from _of_comparison(node)
     elif isinstance(node, ast.Call):
         yield from _of_call(node)
-    elif isinstance(node, ast.Expr):
-        if isinstance(node.value, ast.Call) and _name(node.value) not in LOGS:
-            yield "call", node, "pass"
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        yield "call", node, "pass"
     elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
         yield from _off_by_one(node.left, node.right)
     elif isinstance(node, ast.Slice):
@@ -119,7 +124,7 @@ def _of_call(node: ast.Call) -> Iterator[Form]:
     if name == "range":
         yield from _off_by_one(*node.args)
     plain = len(pair) == 2 and not any(isinstance(value, ast.Starred) for value in pair)
-    if plain and name not in EITHER_ORDER | NOT_EXCHANGED | LOGS and ast.dump(pair[0]) != ast.dump(pair[1]):
+    if plain and name not in EITHER_ORDER | NOT_EXCHANGED and ast.dump(pair[0]) != ast.dump(pair[1]):
         exchanged = copy.copy(node)
         exchanged.args = [pair[1], pair[0], *node.args[2:]]
         yield "arguments", node, ast.unparse(exchanged)

@@ -4,9 +4,11 @@ import inspect
 import os
 import re
 import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -148,3 +150,165 @@ def test_what_multiprocessing_has_started_is_one_of_several_processes(monkeypatc
     assert not settings.one_of_several()
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         assert pool.submit(settings.one_of_several).result(60)
+
+
+@pytest.fixture
+def whole_environment():
+    """Tests may change all of the environment."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.mark.parametrize(
+    ("text", "threads"), [("4", 4), (" 1 ", 1), ("4,2", 4), ("0", None), ("", None), ("-2", None), ("a", None)]
+)
+def test_the_threads_of_openmp_are_a_number_of_1_or_more(monkeypatch, text, threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", text)
+    assert settings.openmp_threads() == threads
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert (settings.openmp_threads(), settings.openmp_text()) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("variable", "ask", "words", "first"),
+    [
+        ("TRITON_OPS_EFFORT", settings.effort, dict(zip(settings.EFFORTS, settings.EFFORTS, strict=True)), "quick"),
+        ("TRITON_OPS_RANKS", settings.ranks, {"agree": "agree", "off": "off"}, "agree"),
+        ("TRITON_OPS_PROGRESS", settings.progress, {"on": True, "off": False}, True),
+        ("TRITON_OPS_SERVING", settings.serving, {"on": True, "off": False}, True),
+        ("TRITON_OPS_ON_MISS", settings.on_miss, dict(zip(settings.ON_MISS, settings.ON_MISS, strict=True)), None),
+    ],
+)
+def test_a_word_of_the_environment_is_one_of_those_that_are_allowed(monkeypatch, variable, ask, words, first):
+    monkeypatch.delenv(variable, raising=False)
+    assert ask() == first
+    for text, value in words.items():
+        monkeypatch.setenv(variable, f" {text} ")
+        assert ask() == value
+    monkeypatch.setenv(variable, "no such word")
+    with pytest.raises(SettingsError, match=f"{variable} is 'no such word'; allowed are {', '.join(words)}"):
+        ask()
+
+
+def test_ptxas_is_torchs_where_torch_alone_has_named_it(monkeypatch):
+    import torch
+
+    for name in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    assert (settings.torchs_ptxas(), settings.triton_program("ptxas")) == (None, None)
+    own = str(Path(torch.__file__).parent / "bin" / "ptxas")
+    monkeypatch.setenv("TRITON_PTXAS_PATH", own)
+    assert (settings.torchs_ptxas(), settings.triton_program("ptxas")) == (own, None)
+    assert "TRITON_PTXAS_PATH" not in settings.for_child({}, "mark")
+    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", own)
+    assert (settings.torchs_ptxas(), settings.triton_program("ptxas")) == (None, own)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "/usr/bin/ptxas")
+    assert (settings.torchs_ptxas(), settings.triton_program("ptxas")) == (None, "/usr/bin/ptxas")
+    assert settings.for_child({}, "mark")["TRITON_PTXAS_PATH"] == "/usr/bin/ptxas"
+
+
+@pytest.mark.parametrize("spec", [None, SimpleNamespace(origin=None)])
+def test_no_ptxas_is_torchs_where_there_is_no_torch(monkeypatch, spec):
+    monkeypatch.setattr(settings, "find_spec", lambda name: spec)
+    settings._came_with_torch.cache_clear()
+    assert not settings._came_with_torch("/torch/bin/ptxas")
+    settings._came_with_torch.cache_clear()
+
+
+def test_a_variable_is_set_or_removed_and_cupti_is_kept_unless_somebody_has_said_so(monkeypatch):
+    monkeypatch.delenv("TEARDOWN_CUPTI", raising=False)
+    settings.keep_cupti()
+    assert os.environ["TEARDOWN_CUPTI"] == "0"
+    settings.set_variable("TEARDOWN_CUPTI", "1")
+    settings.keep_cupti()
+    assert os.environ["TEARDOWN_CUPTI"] == "1"
+    settings.set_variable("TEARDOWN_CUPTI", None)
+    settings.set_variable("TEARDOWN_CUPTI", None)
+    assert "TEARDOWN_CUPTI" not in os.environ
+
+
+def test_the_environment_is_made_what_it_was(whole_environment):
+    before = dict(os.environ)
+    os.environ["OF_A_TEST"] = "1"
+    os.environ["PATH"] = "elsewhere"
+    settings.restore_environment(before)
+    assert dict(os.environ) == before
+
+
+def test_other_variables_leave_the_process_and_its_children(whole_environment):
+    os.environ.update({"OF_A_TEST": "kept", "OF_A_TEST_TOO": "kept", "SECRET_OF_A_TEST": "gone"})
+    taken = settings.leave_variables(["OF_A_TEST", "PATH"], ("OF_A_TEST_",))
+    assert taken == dict(os.environ)
+    assert {name: value for name, value in taken.items() if "OF_A_TEST" in name} == {
+        "OF_A_TEST": "kept", "OF_A_TEST_TOO": "kept"
+    }  # fmt: skip
+    if Path("/bin/sh").exists():
+        shown = subprocess.run(["/bin/sh", "-c", "echo $OF_A_TEST $OF_A_TEST_TOO $SECRET_OF_A_TEST"],
+                               capture_output=True, text=True, check=True)  # fmt: skip
+        assert shown.stdout == "kept kept\n"
+
+
+def test_the_names_that_are_asked_for_are_noted(whole_environment):
+    data = os.environ._data
+    try:
+        names = settings.record_variables()
+        assert names() == frozenset()
+        os.environ.get("OF_A_TEST")
+        assert names() == {"OF_A_TEST"}
+        dict(os.environ)
+        assert "" in names()
+    finally:
+        os.environ._data = data
+
+
+def test_a_process_of_a_job_is_one_of_several(monkeypatch):
+    for name in ("RANK", "LOCAL_RANK", settings.FAMILY):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("RANK", "LOCAL_RANK", settings.FAMILY):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "0")
+            assert settings.one_of_several()
+    assert not settings.one_of_several()
+    monkeypatch.delitem(sys.modules, "multiprocessing.process", raising=False)
+    assert settings.one_of_several() is False
+
+
+def test_a_child_has_the_marks_of_all_above_it_and_the_changes(monkeypatch, tmp_path):
+    monkeypatch.setenv(settings.FAMILY, "a.12")
+    child = settings.for_child({"OF_A_TEST": "1"}, "b.34", tmp_path)
+    assert (child[settings.FAMILY], child["OF_A_TEST"], child["TMPDIR"]) == ("a.12 b.34", "1", str(tmp_path))
+    monkeypatch.setenv(settings.FAMILY, child[settings.FAMILY] + " strange c.x")
+    assert settings.starters() == [12, 34]
+    monkeypatch.setenv("SECRET_OF_A_TEST", "1")
+    assert "SECRET_OF_A_TEST" in settings.for_child({}, "b")
+    assert "SECRET_OF_A_TEST" not in settings.for_child({}, "b", starting=True)
+
+
+def test_folders_of_compiled_code_are_those_that_hold_now(monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    assert settings.code_folders() == {
+        "TRITON_CACHE_DIR": (tmp_path / "triton", "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": (tmp_path / "inductor", "inductor"),
+    }
+    monkeypatch.delenv("TRITON_CACHE_DIR")
+    monkeypatch.setenv("TRITON_HOME", str(tmp_path))
+    assert settings.code_folders()["TRITON_CACHE_DIR"][0] == tmp_path / ".triton" / "cache"
+
+
+def test_shared_folders_come_in_their_order_without_blanks(monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_OPS_SHARED_DIRS", os.pathsep.join(["/b", " ", " /a "]))
+    assert settings.shared_dirs() == (Path("/b"), Path("/a"))
+    monkeypatch.delenv("TRITON_OPS_SHARED_DIRS")
+    assert settings.shared_dirs() == ()
+
+
+def test_a_user_without_a_home_folder_keeps_nothing(monkeypatch):
+    def fail(name):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("TRITON_OPS_CACHE_DIR", raising=False)
+    monkeypatch.setattr("platformdirs.user_cache_dir", fail)
+    assert settings.cache_dir() == Path(os.devnull) / "triton-ops"

@@ -291,3 +291,30 @@ module {
 """
     assert KernelFacts.of(text).accesses[0].mask.name == "compared"
     assert LaunchWork.of(text, (1, 1, 1), GIVEN[:1]).accesses[0].executions == 1
+
+
+def test_products_of_a_function_that_is_called_stand_after_those_of_the_kernel():
+    square = "tensor<16x16xf16> * tensor<16x16xf16> -> tensor<16x16xf32>"
+    text = f"""
+module {{
+  tt.func public @k(%arg0: !tt.ptr<f32>) {{
+    %a = arith.constant dense<0.000000e+00> : tensor<16x16xf16>
+    %z = arith.constant dense<0.000000e+00> : tensor<16x16xf32>
+    %inner = tt.call @inner(%a) : (tensor<16x16xf16>) -> tensor<16x32xf32>
+    %first = tt.dot %a, %a, %z : {square}
+    %half = arith.truncf %first : tensor<16x16xf32> to tensor<16x16xf16>
+    %second = tt.dot %half, %a, %z : {square}
+    tt.return
+  }}
+  tt.func private @inner(%a: tensor<16x16xf16>) -> tensor<16x32xf32> {{
+    %b = arith.constant dense<0.000000e+00> : tensor<16x32xf16>
+    %y = arith.constant dense<0.000000e+00> : tensor<16x32xf32>
+    %d = tt.dot %a, %b, %y : tensor<16x16xf16> * tensor<16x32xf16> -> tensor<16x32xf32>
+    tt.return %d : tensor<16x32xf32>
+  }}
+}}
+"""
+    products = LaunchWork.of(text, (1, 1, 1), (Operand(),)).products
+    assert [(product.columns, product.after, product.computed) for product in products] == [
+        (16, (), False), (16, (0,), True), (32, (), False)
+    ]  # fmt: skip
