@@ -210,6 +210,7 @@ _LOAD = 1.5  # wall time of a round over that of its samples: rests, and the hos
 _SLOW = 1.5  # times the fastest: a default as slow as that is not raced twice
 _LONG_ROUND_MS = 100.0  # of two: no passing state of a device lasts for a few of them
 _LONG_ROUNDS = 8  # for which long launches need time, beside one launch that is checked
+_FAR, _FAR_ROUNDS = 2.0, 4  # times the fastest; the rounds after which one that is slower is dropped
 _ROUND_MS = 100.0  # a longer round is avoided by shorter visits where there are many finalists
 
 
@@ -554,10 +555,11 @@ def _fitting(
     fitting: list[Trial] = []
     for trial in sorted(racing, key=lambda trial: trial.config not in always):  # stable: the fastest first
         some = [*fitting, trial]
-        round_ms, visits_ms = sum(each.median_ms for each in some), _visits_ms(some, policy)
+        times_ms, visits_ms = [each.median_ms for each in some], _visits_ms(some, policy)
         fits = visits_ms * _FEW_ROUNDS <= 1e3 * _RACE_SHARE * whole_s
-        whole_ms = round_ms * _LONG_ROUNDS + max(each.median_ms for each in some)
-        fits |= round_ms >= _LONG_ROUND_MS and whole_ms <= 1e3 * whole_s
+        rounds = [_FAR_ROUNDS if ms > _FAR * min(times_ms) else _LONG_ROUNDS for ms in times_ms]
+        whole_ms = sum(n * ms for n, ms in zip(rounds, times_ms, strict=True)) + max(times_ms)
+        fits |= sum(times_ms) >= _LONG_ROUND_MS and whole_ms <= 1e3 * whole_s
         if fits or (len(fitting) < fewest and visits_ms * _LEAST_LOADS <= 1e3 * least_s):
             fitting = some
     rivals = len(racing) > 1

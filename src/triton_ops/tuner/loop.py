@@ -161,7 +161,14 @@ def _rounded(trial: Trial) -> bool:
     return trial.excess is not None and trial.excess <= Trial.LITTLE
 
 
-_ROUNDS_RESERVED = 12.0  # times the default and the best: eight rounds of the two, and checks
+_ROUNDS, _FAR_ROUNDS = 12.0, 6.0  # eight rounds, or four of one that takes more than twice the best's time, and checks
+
+
+def rounds_s(times_ms: Sequence[float]) -> float:
+    """Seconds that the search leaves for rounds of the default and the best, whose times these are."""
+    return sum(ms * (_FAR_ROUNDS if ms > 2.0 * min(times_ms) else _ROUNDS) for ms in times_ms) / 1e3
+
+
 GRACE_S = 30.0
 """Seconds that a step which has begun may take after its tune is to end; a launch that hangs takes 20 s until then."""
 _BATCH = 8  # proposals asked for at a time
@@ -500,7 +507,7 @@ class TuningLoop:
         elif trial.ok and (self.best is None or trial.rank < self.best.rank):
             self.best = trial
         pair = {each.config: each.median_ms for each in (self.best, self.trials.get(self.default)) if each and each.ok}
-        self.budget.reserve_s = max(self.effort.final_s, _ROUNDS_RESERVED * sum(pair.values()) / 1e3)
+        self.budget.reserve_s = max(self.effort.final_s, rounds_s(list(pair.values())))
 
     def _count(self, trial: Trial) -> None:
         before = self.trials.get(trial.config)

@@ -12,12 +12,12 @@ from tests.clocks import Field
 from tests.cpu.evaluation.test_doubt import DEFAULT, RIVAL, Noisy
 from triton_ops import Budget, Config, Effort, FunctionKernel, tune
 from triton_ops.evaluation import FinalRequest, Outcome
-from triton_ops.evaluation.finals import Resolution, _confidence, compare_finalists
+from triton_ops.evaluation.finals import Resolution, _confidence, _fitting, compare_finalists
 from triton_ops.request import TuneOptions
 from triton_ops.timing import Interval, Rounds, ScreenPolicy, Standing
 from triton_ops.timing.race_statistics import few_tell, is_plain
 from triton_ops.tuner import Silent
-from triton_ops.tuner.loop import RunningBudget
+from triton_ops.tuner.loop import RunningBudget, rounds_s
 from triton_ops.tuner.tuning import tell_of_long_rounds
 from triton_ops.values import Measurement, Status, Trial
 
@@ -120,6 +120,21 @@ def test_a_search_leaves_time_for_rounds_of_long_launches():
     assert budget.spent(9) is None
     budget.reserve_s = 30.0
     assert budget.spent(9) == "seconds"
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "seconds"), [((), 0.0), ((400.0,), 4.8), ((400.0, 250.0), 7.8), ((2400.0, 300.0), 18.0)]
+)
+def test_a_default_that_is_slower_by_far_needs_half_of_the_rounds(times_ms, seconds):
+    assert rounds_s(times_ms) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("default_ms", "racing"), [(500.0, 2), (2400.0, 3)])
+def test_a_default_that_is_dropped_after_four_rounds_leaves_time_for_more_finalists(default_ms, racing):
+    times_ms = {DEFAULT: default_ms, RIVAL: 300.0, Config(k=2): 310.0}
+    trials = [Trial(config, Status.OK, Measurement((ms,), "host"), relative=ms) for config, ms in times_ms.items()]
+    seconds = 4.5 * default_ms / 1e3 + 8 * 0.61 + 0.5 * default_ms / 1e3 + 0.001
+    assert len(_fitting(trials, Effort.named("quick").race, seconds, {DEFAULT}, 2, seconds)) == racing
 
 
 @pytest.mark.parametrize(("ms", "samples"), [(1.0, 3), (200.0, 2), (400.0, 1), (5000.0, 1)])
