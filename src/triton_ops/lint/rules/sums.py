@@ -305,14 +305,20 @@ def _doubt(kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Ter
 
 def _count_of_padded(facts: KernelFacts, reduction: ReductionFact, condition: Term) -> str:
     """The number of padded lanes, in words, where a value to store is made of it and of a result; else empty."""
-    extent = facts.terms.number(reduction.inputs[0].type.shape[reduction.axis])
-    limit = facts.terms.change(condition.operands[0], {facts.terms.index(reduction.axis): facts.terms.number(-1)})
-    padded = facts.terms.add((1, extent), (-1, limit))
-    values = [one.value.term for one in facts.accesses if one.value is not None]
-    for one in (part for value in values if _results_of(reduction, value) for part in value.named(Term.SUM)):
-        rest = {m: c for m, c in one.parts.items() if not any(_results_of(reduction, symbol) for symbol in m)}
-        if padded.constant is None and rest in (padded.parts, facts.terms.add((-1, padded)).parts):
-            return padded.words
+    terms, extent = facts.terms, facts.terms.number(reduction.inputs[0].type.shape[reduction.axis])
+    last = {terms.index(reduction.axis): terms.number(-1)}
+    for loop in (loop for loop in facts.loops if loop.turn in condition.named("turn")):
+        length = terms.add((1, loop.upper), (-1, loop.lower), (1, loop.step), (-1, terms.number(1)))
+        last[loop.turn] = terms.add((1, terms.quotient(length, loop.step)), (-1, terms.number(1)))
+    padded = terms.add((1, extent), (-1, terms.change(condition.operands[0], last)))
+    counts = (padded.parts, terms.add((-1, padded)).parts)
+    sums = {place for place, value in facts.carried.items() if _results_of(reduction, value.next)}
+    for value in (one.value.term for one in facts.accesses if one.value is not None):
+        made_of = _results_of(reduction, value) or any(one.operands[:2] in sums for one in value.named("after"))
+        for one in value.named(Term.SUM, "number") if made_of else ():
+            rest = {m: c for m, c in one.parts.items() if not any(_results_of(reduction, symbol) for symbol in m)}
+            if rest in counts or (one.name == "number" and abs(one.operands[0]) == padded.constant):
+                return padded.words
     return ""
 
 

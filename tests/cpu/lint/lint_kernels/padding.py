@@ -148,3 +148,34 @@ def zeros_bad(x, o, n, B: tl.constexpr):
     c = tl.arange(0, B)
     v = tl.load(x + tl.program_id(0) * n + c, mask=c < n, other=0.0)
     tl.store(o + tl.program_id(0), tl.sum((v == 0).to(tl.int32), 0))  # finds: wrong-identity
+
+
+@triton.jit
+def powers_less_a_number(x, o, N: tl.constexpr, B: tl.constexpr):
+    c = tl.arange(0, B)
+    v = tl.load(x + tl.program_id(0) * N + c, mask=c < N, other=0.0).to(tl.float32)
+    tl.store(o + tl.program_id(0), tl.sum(tl.exp(v), 0) - (B - N))
+
+
+def launch_powers_less_a_number(x, o):
+    powers_less_a_number[(x.shape[0],)](x, o, N=1000, B=1024)
+
+
+@triton.jit
+def powers_of_blocks_less_their_padding(x, o, n, B: tl.constexpr):
+    total = 0.0
+    for k in range(tl.cdiv(n, B)):
+        c = k * B + tl.arange(0, B)
+        v = tl.load(x + tl.program_id(0) * n + c, mask=c < n, other=0.0).to(tl.float32)
+        total += tl.sum(tl.exp(v), 0)
+    tl.store(o + tl.program_id(0), total - (tl.cdiv(n, B) * B - n))
+
+
+@triton.jit
+def powers_of_blocks_bad(x, o, n, B: tl.constexpr):
+    total = 0.0
+    for k in range(tl.cdiv(n, B)):
+        c = k * B + tl.arange(0, B)
+        v = tl.load(x + tl.program_id(0) * n + c, mask=c < n, other=0.0).to(tl.float32)
+        total += tl.sum(tl.exp(v), 0)  # finds: wrong-identity
+    tl.store(o + tl.program_id(0), total)
