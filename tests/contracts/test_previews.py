@@ -50,6 +50,7 @@ def rest_of(searcher):
     return result
 
 
+@pytest.mark.processes
 @every_previewing
 @given(space=st.one_of(spaces(), large_spaces()), seed=seeds, steps=steps, data=st.data())
 @examples(20)

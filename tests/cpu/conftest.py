@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -99,5 +100,6 @@ def interpreted():
     """Calls a function of a test's module in a process where Triton's kernels run as Python."""
     with shared():
         process = Interpreter()
+        process(os.getpid)  # answers after its imports
     yield process
     process.close()

@@ -8,6 +8,7 @@ import pytest
 import torch
 import triton
 
+from tests.clocks import steady_times
 from tests.garbage import ENDS_UNSEARCHED
 from tests.near import drawn
 from triton_ops import Choice, Flag, IntRange, PowerOfTwo, kernels, launches, matmul, on_miss, tune
@@ -43,7 +44,7 @@ def tuned_and_recalled():
     """The config before, inside and after `tuning`, and whether a later process would find it."""
     x = drawn(4, 100)
     before = chosen(x)
-    with tuning(search="random", trials=2, budget_s=60.0):
+    with steady_times(), tuning(search="random", trials=2, budget_s=60.0):
         right = torch.softmax(x, -1)
         torch.testing.assert_close(softmax(x), right)
         inside = chosen(x)
@@ -55,6 +56,7 @@ def tuned_and_recalled():
     )
 
 
+@pytest.mark.processes
 def test_a_tune_that_is_asked_for_makes_a_record_which_later_calls_find(interpreted, tmp_path):
     assert interpreted(with_folder, str(tmp_path), tuned_and_recalled) == (True, True, [True])
     assert len(list(tmp_path.glob("*.record.json"))) == 1
@@ -62,7 +64,7 @@ def test_a_tune_that_is_asked_for_makes_a_record_which_later_calls_find(interpre
 
 def tuned_by_an_argument():
     """The options of `tuning` around it keep the tune of the argument as short."""
-    with tuning(trials=1, budget_s=2.0):
+    with steady_times(), tuning(trials=1, budget_s=60.0):
         chosen(drawn(3, 90), tune=True, config=None)
     return [not known.missed for known in operations._calls.shipped.values()]
 
@@ -119,7 +121,7 @@ def of_documented_space():
     """The winner of a tune in the documented space, which has fewer tunables than the operation's own."""
     x, weight = drawn(1, 4, 32), drawn(48, 32)
     space = {name: values[:1] for name, values in GATED_MLP_CONFIGS.items()}
-    tune(gated_mlp, kwargs=gated_values(x, weight), space=space, isolate=False, budget_s=2.0)
+    tune(gated_mlp, kwargs=gated_values(x, weight), space=space, isolate=False, budget_s=60.0)
     forget_decisions()
     fused_gated_mlp(x, weight, weight)
     (decision,) = [each for each in operations._calls.shipped.values() if each.kernel == "gated_mlp"]

@@ -216,6 +216,7 @@ def exported_layer():
     return targets, torch.equal(program.module()(x), module(x))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_is_one_graph_with_the_bits_of_the_module(interpreted, name):
     assert all(interpreted(module_differences, name))

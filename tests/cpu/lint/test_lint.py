@@ -274,6 +274,7 @@ def test_the_findings_in_a_package_are_those_that_the_page_counts():
     assert {rule: int(count) for rule, count in rows} == counts["findings"]
 
 
+@pytest.mark.processes
 def test_evidence_has_the_digits_of_the_type_and_what_a_parameter_decides():
     message = {(one.kernel, one.rule): one.evidence for name in ("rows", "sharing") for one in linted(name).findings}
     assert (
@@ -286,6 +287,7 @@ def test_evidence_has_the_digits_of_the_type_and_what_a_parameter_decides():
     assert "TURNS decides how many times a loop is written out" in turns
 
 
+@pytest.mark.processes
 def test_a_key_without_the_only_extent_is_undecided():
     result = [one for one in linted("sharing").undecided if one.rule == "narrow-key"]
     assert [(one.kernel, one.why) for one in result] == [
@@ -293,12 +295,14 @@ def test_a_key_without_the_only_extent_is_undecided():
     ]
 
 
+@pytest.mark.processes
 def test_sixty_kernels_are_tried_and_half_of_them_have_no_pitfall():
     kernels = [kernel for name in FILES for kernel, _ in linted(name).kernels]
     assert len(kernels) >= 60
     assert sum(kernel.endswith("_good") for kernel in kernels) >= 30
 
 
+@pytest.mark.processes
 def test_every_finding_says_what_users_see_what_decided_and_what_to_change():
     for name in FILES:
         for one in linted(name).findings:
