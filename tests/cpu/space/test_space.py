@@ -705,3 +705,11 @@ def test_by_steps_the_neighbours_of_an_ordered_value_are_the_one_below_and_the_o
 def test_by_steps_a_value_that_is_none_of_the_space_has_all_values_as_neighbours():
     space = ConfigSpace({"n": IntRange(0, 20, 10)})
     assert [config["n"] for config in space.neighbours(Config(n=5), steps_only=True)] == [0, 10, 20]
+
+
+@pytest.mark.parametrize(("most", "whole"), [(11, False), (12, True), (13, True)])
+def test_as_many_configs_as_are_allowed_are_held_at_once(most, whole):
+    space = ConfigSpace({"A": range(4), "B": range(3)}, (Constraint("all", lambda A, B: A + B >= 0, "never"),))
+    configs = space.all_configs(most)
+    assert (configs is not None) == whole
+    assert configs is None or list(configs) == list(space)
