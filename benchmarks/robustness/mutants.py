@@ -22,19 +22,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from difflib import SequenceMatcher
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.document import commit_here, headed, save
 from benchmarks.robustness.wrong_changes import Change, Changed, changes_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PROJECT = Path(__file__).parents[2]
 PACKAGE, TESTS = Path("src/triton_ops"), Path("tests/cpu")

@@ -148,3 +148,105 @@ def test_the_nearest_names_are_offered_and_all_where_none_is_near(name, near):
     assert exceptions.nearest(name, names) == near
     text = exceptions.alternatives(name, iter(names))
     assert text == (f"close are {near[0]}" if near else "known are softmax, layer_norm, matmul")
+
+
+@pytest.fixture
+def packages(monkeypatch):
+    """Says which packages are installed."""
+    monkeypatch.setattr(exceptions, "_installed", set())
+    looked_for = []
+
+    def install(*names):
+        def find(name):
+            looked_for.append(name)
+            return name if name in names else None
+
+        monkeypatch.setattr(exceptions.importlib.util, "find_spec", find)
+        return looked_for
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("optuna", "pip install 'triton-ops[optuna]'"), ("optuna.samplers", "pip install 'triton-ops[optuna]'"),
+        ("scipy.linalg", "pip install 'triton-ops[tune]'"), ("pynvml", "pip install nvidia-ml-py"),
+        ("unheard.of", "pip install unheard"),
+        ("torch", "pip install 'triton-ops[torch]', or the torch build of your platform"),
+    ],
+)  # fmt: skip
+def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it(name, hint):
+    error = MissingDependencyError.absent(name, "a search")
+    assert (error.message, error.hint) == (f"{name} is needed for a search, and is not installed", hint)
+    assert error.name == name
+
+
+@pytest.mark.parametrize("system", ["linux", "win32", "darwin"])
+def test_only_triton_has_no_command_where_it_has_no_wheels(monkeypatch, system):
+    monkeypatch.setattr(exceptions.sys, "platform", system)
+    triton, rich = (MissingDependencyError.absent(name, "this").hint for name in ("triton.language", "rich"))
+    assert (triton == "Triton publishes wheels for Linux alone") == (system != "linux")
+    assert rich == "pip install 'triton-ops[cli]'"
+
+
+def test_of_an_extra_the_first_package_that_is_missing_is_told(packages):
+    looked_for = packages("numpy", "threadpoolctl")
+    error = MissingDependencyError.of_extra("tune", "a search")
+    assert (error.name, error.message) == ("scipy", "scipy is needed for a search, and is not installed")
+    packages("numpy", "scipy", "threadpoolctl")
+    assert MissingDependencyError.of_extra("tune", "a search") is None
+    looked_for.clear()
+    assert MissingDependencyError.of_extra("tune", "a search") is None
+    assert not looked_for, "what was there is not looked for again"
+
+
+def test_a_package_that_was_hidden_since_is_missing(packages, monkeypatch):
+    packages("optuna")
+    monkeypatch.delitem(exceptions.sys.modules, "optuna", raising=False)
+    assert MissingDependencyError.of_extra("optuna", "a search") is None
+    monkeypatch.setitem(exceptions.sys.modules, "optuna", None)
+    assert MissingDependencyError.of_extra("optuna", "a search").name == "optuna"
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (ModuleNotFoundError("no", name="scipy.linalg"), "scipy.linalg"),
+        (ModuleNotFoundError("no", name="of_mine"), None),
+        (ImportError("no", name="scipy"), None), (ModuleNotFoundError("no"), None),
+    ],
+)  # fmt: skip
+def test_the_error_of_an_import_is_that_of_an_optional_package_or_none(error, name):
+    made = MissingDependencyError.of_import(error, "a search")
+    if name is None:
+        assert made is None
+    else:
+        assert (made.name, made.message) == (name, f"{name} is needed for a search, and is not installed")
+
+
+def test_an_error_of_a_missing_package_stays_one():
+    lower = MissingDependencyError.absent("scipy", "rows")
+    assert MissingDependencyError.of_import(lower, "a search").message.startswith("scipy is needed for a search")
+    other = MissingDependencyError("no torch for this system")
+    assert MissingDependencyError.of_import(other, "a search") is other
+
+
+def test_an_error_is_about_what_is_said_of_it_and_keeps_all_else():
+    error = SettingsError("it broke", hint="mend it")
+    error.args = (*error.args, "more", "and more")
+    assert str(error.about("line 3")) == "line 3: it broke (hint: mend it)"
+    assert error.args == ("line 3: it broke", "more", "and more")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "x"), "No such file or directory"), (OSError("odd"), "odd"),
+        (ValueError("odd"), "odd"),
+    ],
+)  # fmt: skip
+def test_the_reason_of_an_error_of_the_system_is_its_own_and_of_others_their_text(error, text):
+    with pytest.raises(SettingsError) as refused, SettingsError.when("x cannot be read", "go on", OSError, ValueError):
+        raise error
+    assert str(refused.value) == f"x cannot be read: {text} (hint: go on)"

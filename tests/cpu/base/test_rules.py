@@ -206,9 +206,10 @@ def test_a_text_of_too_many_parts_is_refused_before_it_is_read(monkeypatch):
         Sealed.parsed('{"a": [[], [], [], [], []]}')
 
 
-@pytest.mark.parametrize(("tasks", "threaded"), [(0, False), (1, True)])
-def test_threads_that_python_has_not_begun_are_noted_before_a_fork(monkeypatch, tasks, threaded):
+@pytest.mark.parametrize(("tasks", "has_openmp", "threaded"), [(0, True, False), (1, True, True), (1, False, False)])
+def test_threads_of_openmp_that_python_has_not_begun_are_noted_before_a_fork(monkeypatch, tasks, has_openmp, threaded):
     monkeypatch.setattr(host, "_threaded", [])
+    monkeypatch.setattr(host, "_has_openmp_threads", lambda: has_openmp)
     monkeypatch.setattr(host, "Process", lambda pid: SimpleNamespace(tasks=threading.active_count() + tasks))
     host.note_threads()
     assert host._threaded == ([os.getpid()] if threaded else [])

@@ -73,7 +73,7 @@ def test_lists_in_json_are_values_and_nothing_typed_is_no_space():
         (["BM=1", "BM=2"], "names BM twice", "BM=value,value"),
         (["BM=16..128"], "is a range", "BM=16,32,64,128"),
         (["BM=16-100"], "is a range", "BM=16,32,64"),
-        (["BM=7:3"], "is a range", "BM=3"),
+        (["BM=7:3"], "is a range", "such as --space BM=7,3"),
         (['{"BM": [1]}', "BN=1"], "stands alone", "every tunable"),
         (["{"], "cannot be read as JSON", '{"BM": [64, 128]}'),
         (['{"BM": 1}'], "is no object of lists", '{"BM": [64, 128]}'),

@@ -25,6 +25,7 @@ from triton_ops.exceptions import (
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, SpaceSize, Tunable
 from triton_ops.space import space as space_module
 from triton_ops.space import space as whole
+from triton_ops.space import tunable as tunable_module
 from triton_ops.space import walk as groups
 
 SMALL = Constraint("tile", lambda BM, BN: BM * BN <= 8192, "a tile of {BM}x{BN} does not fit")
@@ -705,3 +706,28 @@ def test_by_steps_the_neighbours_of_an_ordered_value_are_the_one_below_and_the_o
 def test_by_steps_a_value_that_is_none_of_the_space_has_all_values_as_neighbours():
     space = ConfigSpace({"n": IntRange(0, 20, 10)})
     assert [config["n"] for config in space.neighbours(Config(n=5), steps_only=True)] == [0, 10, 20]
+
+
+@pytest.mark.parametrize(("most", "whole"), [(11, False), (12, True), (13, True)])
+def test_as_many_configs_as_are_allowed_are_held_at_once(most, whole):
+    space = ConfigSpace({"A": range(4), "B": range(3)}, (Constraint("all", lambda A, B: A + B >= 0, "never"),))
+    configs = space.all_configs(most)
+    assert (configs is not None) == whole
+    assert configs is None or list(configs) == list(space)
+
+
+@pytest.mark.parametrize(("count", "allowed"), [(3, True), (4, False)])
+@pytest.mark.parametrize("make", [lambda count: IntRange(1, count), lambda count: ConfigSpace({"T": range(count)})])
+def test_as_many_values_as_can_be_listed_are_allowed(monkeypatch, make, count, allowed):
+    monkeypatch.setattr(tunable_module, "_MOST_VALUES", 3)
+    if allowed:
+        make(count)
+    else:
+        with pytest.raises(ConfigValueError, match="a tunable has 4 values; at most 3 can be listed"):
+            make(count)
+
+
+def test_a_walk_has_patience_anew_after_each_config(monkeypatch):
+    monkeypatch.setattr(space_module, "_PATIENCE_ASKS", 10)
+    space = ConfigSpace({"a": range(20), "b": range(2)}, (Constraint("even", lambda a, b: a % 2 == b, ""),))
+    assert len(list(space)) == 20
