@@ -1,8 +1,8 @@
 """Calibrations are kept beside the records and used where plausible; the commands `calibrate` and `explain`."""
 
 import json
-import os
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
