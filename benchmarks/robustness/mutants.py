@@ -37,6 +37,7 @@ from benchmarks.robustness.wrong_changes import Change, Changed, changes_in
 PROJECT = Path(__file__).parents[2]
 PACKAGE, TESTS = Path("src/triton_ops"), Path("tests/cpu")
 ADD_ONS = {"kernels", "lab", "lint", "compile_modes"}
+ON_GPUS = {"timing/gpu_timers.py"}  # what only a GPU runs, whose tests stand in tests/gpu
 EQUIVALENT = Path(__file__).with_name("equivalent_changes.json")
 LEAST_S = 60.0  # before a run counts as too long: other programs run as well
 PASSES = ("not gpu and not processes", "processes and not gpu")
@@ -50,7 +51,8 @@ def drawn(room: str, seed: int, count: int, project: Path = PROJECT) -> dict[Cha
     known = [{**row, "why": ""} for row in json.loads(EQUIVALENT.read_text(encoding="utf-8"))]
     changes: dict[Change, Changed] = {}
     for file in files:
-        changes |= changes_in(file.read_bytes(), str(file.relative_to(project / PACKAGE)))
+        if (name := file.relative_to(project / PACKAGE).as_posix()) not in ON_GPUS:
+            changes |= changes_in(file.read_bytes(), name)
     kinds: dict[str, list[Change]] = {}
     for change in sorted(changes, key=lambda change: change.rank(seed)):
         if {**asdict(change), "why": ""} not in known:

@@ -144,10 +144,10 @@ def _make_like(descriptor: int, like: os.stat_result) -> None:
     os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
 
 
-def read_all(descriptor: int, limit_bytes: int) -> bytes:
-    """The bytes of a descriptor until its end; OSError if there are more than `limit_bytes`."""
+def read_all(descriptor: int, limit_bytes: int, first: bytes = b"") -> bytes:
+    """The bytes of a descriptor until its end, after its `first`; OSError if all are more than `limit_bytes`."""
     size = os.fstat(descriptor).st_size
-    parts, remainder = [], limit_bytes + 1 if size <= limit_bytes else 0
+    parts, remainder = [first], limit_bytes + 1 - len(first) if size <= limit_bytes else 0
     while remainder > 0 and (part := os.read(descriptor, min(remainder, max(size + 1, 1 << 16)))):
         parts.append(part)
         remainder -= len(part)
@@ -357,7 +357,7 @@ def _read_pipe(descriptor: int, limit_bytes: int) -> bytes:
         if not first:
             raise OSError(errno.EPIPE, "it is a FIFO that no process writes to")
     os.set_blocking(descriptor, True)
-    return first + read_all(descriptor, limit_bytes - len(first))
+    return read_all(descriptor, limit_bytes, first)
 
 
 def _end_of_links(path: Path) -> Path:

@@ -224,6 +224,17 @@ def test_a_pipe_is_read_to_its_end(tmp_path):
     os.close(read)
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("limit", [1, 99])
+def test_a_pipe_of_more_than_its_limit_is_refused_with_the_limit(limit):
+    read, write = os.pipe()
+    os.write(write, b"a" * 100)
+    os.close(write)
+    with pytest.raises(OSError, match=f"it is larger than {limit} bytes"):
+        NamedFile(Path(f"/dev/fd/{read}")).read(limit)
+    os.close(read)
+
+
 @pytest.mark.parametrize("kind", ["socket", "folder"])
 def test_other_named_things_are_refused_and_stay(tmp_path, kind):
     path = no_regular_file(tmp_path, kind)

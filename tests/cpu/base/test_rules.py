@@ -68,19 +68,19 @@ def test_the_last_line_is_the_last_whole_one_that_is_not_empty(tmp_path_factory,
 def test_a_new_file_has_the_permissions_and_where_it_may_the_owner_of_another(tmp_path, monkeypatch):
     file, asked = tmp_path / "file", []
     file.touch(mode=0o600)
-    like = os.stat_result((stat.S_IFREG | 0o640, 1, 1, 1, 11, 22, 0, 0, 0, 0))
+    like = os.stat_result((stat.S_IFREG | 0o640, 1, 1, 1, 1011, 1022, 0, 0, 0, 0))
     descriptor = os.open(file, os.O_RDWR)
     try:
         monkeypatch.setattr(os, "fchown", lambda *given: asked.append(given))
         _make_like(descriptor, like)
-        assert asked == [(descriptor, 11, 22)]
+        assert asked == [(descriptor, 1011, 1022)]
         assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
         def refuse(*given):
             raise PermissionError
 
         monkeypatch.setattr(os, "fchown", refuse)
-        _make_like(descriptor, os.stat_result((stat.S_IFREG | 0o444, 1, 1, 1, 11, 22, 0, 0, 0, 0)))
+        _make_like(descriptor, os.stat_result((stat.S_IFREG | 0o444, 1, 1, 1, 1011, 1022, 0, 0, 0, 0)))
         assert stat.S_IMODE(file.stat().st_mode) == 0o444
     finally:
         os.close(descriptor)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,13 @@ def test_a_calibration_is_kept_and_found_again(tmp_path):
     assert path.name == "nvidia-h200.json"
     assert Calibration.load(tmp_path, NAME) == FOUND
     assert Calibration.load(tmp_path, "NVIDIA A100") is None
+
+
+def test_what_a_killed_writer_has_left_beside_a_calibration_goes_when_one_is_kept(tmp_path):
+    left = FOUND.save(tmp_path).with_name(".nvidia-h200.json-0123456789abcdef.tmp")
+    left.touch()
+    os.utime(left, (0, 0))
+    assert [path.name for path in FOUND.save(tmp_path).parent.iterdir()] == ["nvidia-h200.json"]
 
 
 @pytest.mark.parametrize(

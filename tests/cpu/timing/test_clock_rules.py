@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops.device.vendors import Reading
-from triton_ops.timing import timer
+from triton_ops.timing import race_statistics, timer
 from triton_ops.timing.gpu_timers import sets_needed
 from triton_ops.timing.race_statistics import (
     Interval,
@@ -23,7 +24,7 @@ from triton_ops.timing.race_statistics import (
     median_interval,
     robust_sigma,
 )
-from triton_ops.timing.timer import SensorGuard, ThreadCounts, thread_counters, waited_ns, without_gc
+from triton_ops.timing.timer import Launch, Sampler, SensorGuard, ThreadCounts, thread_counters, waited_ns, without_gc
 
 times = st.floats(0.1, 10)
 
@@ -58,9 +59,9 @@ def test_the_counters_of_a_thread_are_those_of_the_kernel(tmp_path, monkeypatch)
 def test_a_wait_counts_where_no_other_thread_worked(wait, took, others):
     before, after = ThreadCounts(10, 20), ThreadCounts(10 + wait, 20 + others)
     waited = waited_ns(before, after, took)
-    assert 0 <= waited <= wait
-    if others == 0:
-        assert waited == min(wait, waited)
+    if others in (0, took):  # of a sample in which others worked all the time nothing is left out
+        assert waited == (0 if others else min(wait, took))
+    assert waited in (0, min(wait, took))
 
 
 @given(st.lists(times, max_size=9))
@@ -166,3 +167,40 @@ def test_sets_of_arguments_cover_the_cache_and_fit_into_the_memory(touched, l2_b
         assert (count - 1) * touched <= free
         assert count >= unlimited
     assert sets_needed(0, l2_bytes, free) == 1
+
+
+def test_a_difference_that_just_lies_within_the_zone_is_no_doubt():
+    row, default = [1.0, 1.3, 0.9, 1.2, 1.1, 1.0], [1.0, 1.0, 1.1, 0.9, 1.0, 1.0]
+    gap = Interval.of_gap(default, row)
+    bound = gap.centre + 3.0 * (gap.margin / 1.96)
+    assert gap.centre < 0 < bound < 3.0 * (gap.margin / 1.96)
+    rows = {"a": row, "b": default}
+    assert not Standing(rows_ms=rows, default="b", zone=bound).doubtful("a")
+    assert Standing(rows_ms=rows, default="b", zone=0.99 * bound).doubtful("a")
+
+
+def test_times_that_scatter_as_far_as_they_may_are_plain(monkeypatch):
+    row, default = [1.0, 1.1], [3.0, 3.0]
+    scatter = statistics.stdev(math.log(time) for time in row)
+    monkeypatch.setattr(race_statistics, "_STEADY", scatter)
+    assert is_plain(row, default)
+    monkeypatch.setattr(race_statistics, "_STEADY", 0.999 * scatter)
+    assert not is_plain(row, default)
+
+
+class Fixed:
+    """A timer whose launches each take the milliseconds that they return."""
+
+    def prepare(self, launch, launches=None):
+        return Sampler(lambda count: lambda: [launch.call()] * count, launches or 3)
+
+
+def test_a_launch_is_sampled_alone_or_in_turn_with_its_contents():
+    alone = Launch(call=lambda: 2.0)
+    sampler = alone.sampler(Fixed())
+    assert (sampler.launches, sampler.queue(2)()) == (3, [2.0, 2.0])
+    assert not sampler.by_content
+    both = replace(alone, contents=(Launch(call=lambda: 4.0),), value=sum)
+    sampler = both.sampler(Fixed(), 5)
+    assert (sampler.launches, sampler.queue(2)()) == (10, [6.0, 6.0])
+    assert sampler.by_content == [[2.0, 4.0]]
