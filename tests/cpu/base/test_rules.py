@@ -260,3 +260,11 @@ def test_a_file_larger_than_any_log_is_not_read(monkeypatch, tmp_path):
     with pytest.raises(OSError, match="larger than 3 bytes"):
         list(file.lines(3))
     assert list(file.lines(4)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("value", "positive"),
+    [(0, False), (0.0, False), (1e-9, True), (3, True), (-1, False), (float("inf"), False), (float("nan"), False)],
+)
+def test_a_positive_number_is_above_0_and_finite(value, positive):
+    assert plain.is_positive(value) == positive
