@@ -125,6 +125,7 @@ def test_arguments_are_known_by_their_place(compilations):
     assert torch.equal(out, 2 * x)
 
 
+@pytest.mark.processes
 @needs_builder
 def test_a_library_that_is_gone_is_compiled_again_in_the_same_process(compilations):
     library = TWICE.library(Config(WAY=1, OPT=1))
