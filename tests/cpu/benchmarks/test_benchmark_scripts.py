@@ -42,6 +42,7 @@ def _asks_for_more(main):
     return any(each.default is each.empty for each in inspect.signature(main).parameters.values())
 
 
+@pytest.mark.processes
 def test_every_benchmark_is_imported_and_every_one_with_options_tells_them(monkeypatch, capsys):
     told = []
     for name in modules("benchmarks"):

@@ -73,6 +73,7 @@ def test_no_gluon_form_of_the_product_of_8_bit_floats_spills_or_is_serialised(fo
     assert result["shared_bytes"] <= Target.named("sm_90").shared_bytes_per_block
 
 
+@pytest.mark.processes
 def test_the_shipped_form_is_one_that_the_kernel_takes():
     for case in mlp_variants.CASES:
         assert case.shipped["FORM"] == SHIPPED
@@ -97,6 +98,7 @@ def races_of_rows():
     return result
 
 
+@pytest.mark.processes
 def test_configs_over_rows_are_right_and_raced(interpreted):
     result = interpreted(races_of_rows)
     assert len(result) == 4

@@ -145,6 +145,7 @@ def test_a_folder_that_cannot_be_written_is_no_fault_of_a_config(compilations, h
         pool.submit(Config(WAY=1, OPT=1)).result()
 
 
+@pytest.mark.processes
 @needs_builder
 def test_a_library_that_cannot_be_loaded_is_the_fault_of_its_config(compilations):
     unlinked = replace(TWICE, source=FAULTS.replace("static_assert", "if (WAY == 2) absent(); static_assert"))

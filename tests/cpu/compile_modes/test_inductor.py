@@ -92,6 +92,7 @@ def test_a_mode_that_no_torch_has_is_a_mistake(monkeypatch):
     check_mode(CompileMode("aot", backend="aot_eager", mode="own"))
 
 
+@pytest.mark.processes
 def test_the_present_value_of_every_option_is_taken():
     assert [refused for name, value in option_values().items() if (refused := refusal(as_mode({name: value})))] == []
 

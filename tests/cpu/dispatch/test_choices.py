@@ -408,6 +408,7 @@ def test_compiled_code_holds_the_winner_and_a_new_choice_reaches_it(matrices):
     torch._dynamo.reset()
 
 
+@pytest.mark.processes
 def test_a_compiled_function_is_an_implementation(matrices, steady_clock):
     compiled = torch.compile(lambda a, b: (a * b).relu(), backend="eager")
     chooser = choose({"plain": lambda a, b: torch.relu(a * b), "compiled": compiled}, name="compiled too")

@@ -256,6 +256,7 @@ def test_a_default_that_was_made_up_is_not_run_meanwhile(tune, tmp_path):
         kernel[grid](*X, 1024)
 
 
+@pytest.mark.processes
 def test_problems_are_compared_one_after_the_other(tune):
     kernel = tuned_add()
     for n in (512, 1024):

@@ -76,6 +76,7 @@ def known(monkeypatch):
     return operation
 
 
+@pytest.mark.processes
 def test_a_config_that_wins_alone_gives_way_to_what_makes_the_step_faster(known):
     one, other = known(first), known(second, best=2)
     x = torch.ones(4)
@@ -131,6 +132,7 @@ def test_what_computes_something_else_in_the_step_is_refused(known):
     assert any("(block=2) is not taken: 100.00% of the elements are off" in why for why in kernel.whys)
 
 
+@pytest.mark.processes
 def test_weights_gradients_and_random_numbers_stay_as_they_were(known):
     one = known(first)
     layer = torch.nn.Linear(4, 4)

@@ -394,6 +394,7 @@ def form_errors():
     return result
 
 
+@pytest.mark.processes
 def test_every_algorithm_gives_the_product(interpreted):
     result = interpreted(form_errors)
     assert len(result) == 75

@@ -58,6 +58,7 @@ def test_winners_are_within_one_percent_of_the_best(figures):
     assert result["wilson_low"] >= 0.95
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", DISTURBANCES)
 def test_no_single_disturbance_changes_the_rates(figures, name):
     result = figures[name]

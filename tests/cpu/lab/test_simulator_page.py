@@ -125,6 +125,7 @@ def answered(page, act):
     page.wait_for_selector('#answer[aria-busy="false"]')
 
 
+@pytest.mark.processes
 def test_workload_size_and_device_change_the_ranking_of_a_file(page):
     states = [state(page)]
     assert "1 ★ winner" in page.inner_text("#places tr.winner")
@@ -239,6 +240,7 @@ def test_a_file_says_what_it_has_not_and_how_to_get_it(page):
         assert not page.locator(control).first.is_visible()
 
 
+@pytest.mark.processes
 def test_the_command_writes_a_page_on_which_what_was_asked_stands_first(browser, cli, grid, tmp_path):
     path = tmp_path / "page.html"
     ran = cli("simulate", "gemm", "--shape", "100x700x96", "--gpu", "h100", "--whole", "--html", path)

@@ -219,6 +219,7 @@ def run(x, at, y):
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("text", "rule", "reason"),
     [
@@ -603,6 +604,7 @@ def test_the_same_kernel_spills_on_one_gpu_and_not_on_another():
         lint(large, gpu="NVIDIA Z9000")
 
 
+@pytest.mark.processes
 def test_an_operation_is_read_as_it_launches_its_kernel_with_every_way_through_it():
     (reading,), _, _ = readings_of(kernels.load("matmul"))
     assert {one.constants["LOADS"] for one in reading.guesses} == {"pointers", "device", "host"}

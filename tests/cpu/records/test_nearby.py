@@ -104,6 +104,7 @@ def tried(folder):
     ]
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("steady_clock")
 def test_a_tune_tries_them_after_the_default_unless_other_problems_are_to_be_left_out(record, tmp_path):
     known = record(1100, 33)

@@ -37,6 +37,7 @@ def pinned(folder):
     return {(entry["problem"]["M"], entry["problem"].get("down", False)): entry for entry in entries}
 
 
+@pytest.mark.processes
 def test_a_linear_layer_is_tuned_through_the_engines_own_look_up(interpreted, tmp_path):
     assert interpreted(tuned, str(tmp_path), FP8, "linear N=128") == 0
     rows = pinned(tmp_path)
