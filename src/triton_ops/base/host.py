@@ -211,7 +211,7 @@ class Host:
             quota, period = _numbers(group / "cpu.max") or _numbers(
                 group / "cpu.cfs_quota_us", group / "cpu.cfs_period_us"
             ) or (-1, 1)  # fmt: skip
-            cpus += [-(-quota // period)] if quota > 0 else []  # it is -1 without a quota
+            cpus += [-(-quota // period)] if quota > 0 and period > 0 else []  # the quota is -1 where there is none
         return max(1, min(cpus))
 
     @classmethod
@@ -259,21 +259,22 @@ _NAMESPACES = tuple(f"ns/{name}" for name in (
 ))  # fmt: skip
 
 
-def _numbers(*files: Path) -> list[int] | None:
-    """The numbers of files; None where one is missing, or says `max`, which means no limit."""
+def _numbers(*files: Path) -> tuple[int, int] | None:
+    """The two numbers of one file or of two files; None without them, as where `max` says that there is no limit."""
     try:
-        return [int(word) for file in files for word in file.read_text(encoding="ascii").split()]
+        first, second = (int(word) for file in files for word in file.read_text(encoding="ascii").split())
     except (OSError, ValueError):
         return None
+    return first, second
 
 
 def _inactive_bytes(group: Path) -> int:
-    """The memory of a control group that holds files and is given back when it is needed."""
+    """The memory of a control group that holds files and is given back when it is needed; 0 where it is not told."""
     try:
         words = (group / "memory.stat").read_text(encoding="ascii").split()
-    except OSError:
+        named = dict(zip(words[::2], map(int, words[1::2]), strict=False))
+    except (OSError, ValueError):
         return 0
-    named = dict(zip(words[::2], map(int, words[1::2]), strict=False))
     return named.get("total_inactive_file", named.get("inactive_file", 0))
 
 

@@ -758,7 +758,17 @@ def test_processes_end_with_their_parent(how, work, tmp_path):
 
 CASES = [
     ({"self/cgroup": "0::/"}, {"cpu.max": text}, count)
-    for text, count in (("max 100000", 8), ("250000 100000", 3), ("100 100000", 1), ("9900000 100000", 8), ("?", 8))
+    for text, count in (
+        ("max 100000", 8),
+        ("250000 100000", 3),
+        ("100 100000", 1),
+        ("9900000 100000", 8),
+        ("?", 8),
+        ("100000", 8),
+        ("100000 0", 8),
+        ("1 2 3", 8),
+        ("", 8),
+    )
 ]
 CASES += [
     ({}, {"cpu.max": "200000 100000"}, 2),
@@ -777,6 +787,15 @@ CASES += [
     ({"self/cgroup": "5:memory:/a"},
      {"memory/a/memory.limit_in_bytes": str(1 << 29), "memory/a/memory.usage_in_bytes": str(1 << 28)}, 1),
     ({"self/cgroup": "0::/", "meminfo": "MemAvailable: 524288 kB"}, {"memory.max": "max", "memory.current": "5"}, 2),
+]  # fmt: skip
+CASES += [
+    ({"self/cgroup": "2:cpu:/"}, {"cpu/cpu.cfs_quota_us": "100000", "cpu/cpu.cfs_period_us": period}, 8)
+    for period in ("0", "", "none")
+]
+CASES += [
+    ({"self/cgroup": "0::/", "meminfo": "MemAvailable: 8388608 kB"},
+     {"memory.max": str(1 << 30), "memory.current": str(1 << 29), "memory.stat": text}, 2)
+    for text in ("inactive_file many", "inactive_file", "")
 ]  # fmt: skip
 
 
