@@ -83,7 +83,8 @@ class Island:
             STEPS.begin(where)
             if STEPS.only_reads and (why := why_not_plain(statement, self._module.__dict__)):
                 raise LostStepError(f"{where} is not run: {why}")
-            with _compiled_kernels(), standing_in(Target.named(COMPILED_FOR), lambda *_launch: None):
+            stand_in = standing_in(Target.named(COMPILED_FOR), lambda *_launch: None)
+            with _importable_neighbours(self.path), _compiled_kernels(), stand_in:
                 exec(compile(ast.Module([statement], []), str(self.path), "exec"), self._module.__dict__)
 
     @contextlib.contextmanager
