@@ -17,6 +17,7 @@ from tests.launches import launches_that_do_nothing
 from tests.records import record
 from triton_ops import CompileMode, Config, ConfigSpace, Constraint, Operation, TensorSpec, TritonKernel
 from triton_ops.base import Frozen
+from triton_ops.device import Calibration, machine_of, probe, spec_named
 from triton_ops.dispatch import ladder, operations
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.values import Key
@@ -36,6 +37,8 @@ OPERATION = Operation(
     "handed-out", work, {"block": [3, 1, 2], "wide": [4, 8]}, lambda n=4: {"x": TensorSpec((n,), "float32")},
     problems={"small": ((4,), "float32")},
 )  # fmt: skip
+
+CALIBRATION = Calibration("NVIDIA H200", dram_gbps=4200.0, mma_tflops={"bfloat16": 700.0})
 
 
 def parts_of(value):
@@ -194,6 +197,21 @@ def test_decisions_of_a_decorated_kernel(x):
 
     with launches_that_do_nothing():
         assert_changes_reach_no_later_answer(ask)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: spec_named("H200"),
+        lambda: probe("cpu"),
+        lambda: machine_of(spec_named("H200")),
+        lambda: machine_of(spec_named("H200"), CALIBRATION),
+        lambda: CALIBRATION,
+    ],
+)
+def test_descriptions_of_devices(ask):
+    first, *later = assert_changes_reach_no_later_answer(ask)
+    assert later == [first] * 2
 
 
 def test_lockfiles_and_what_they_pin():

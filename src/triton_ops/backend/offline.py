@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import operator
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -264,7 +265,7 @@ def _work(launch: LaunchedKernel, contents: Contents) -> Any:
     )
     try:
         grid = launch.grid(launch.arguments) if callable(launch.grid) else launch.grid
-        across, down, deep = (*(int(extent) for extent in grid), 1, 1)[:3]
+        across, down, deep = (*map(operator.index, grid), 1, 1)[:3]
     except Exception as error:
         raise kernel_ir.UntoldError(f"its grid cannot be told: {CandidateError.one_line(error)}") from error
     return kernel_ir.LaunchWork.of(launch.text, (across, down, deep), operands)

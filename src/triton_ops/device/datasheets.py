@@ -25,6 +25,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from math import ceil
 from typing import Any
 
+from triton_ops.base import Frozen
 from triton_ops.exceptions import DeviceError, alternatives
 
 _KIB = 1024
@@ -220,6 +221,9 @@ class DeviceSpec:
     bandwidth_gbps: float | None = None  # peak memory bandwidth by datasheet, 10^9 bytes per second
     tflops: dict[str, float] = field(default_factory=dict, hash=False)
     driver: str | None = None
+
+    def __post_init__(self) -> None:
+        Frozen.fields(self, "tflops")  # all callers of a process share one description
 
     @property
     def is_cpu(self) -> bool:

@@ -22,7 +22,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from triton_ops.base import Folder, NotNegative, Sealed, StoredFile
+from triton_ops.base import Folder, Frozen, NotNegative, Sealed, StoredFile
 from triton_ops.device.datasheets import LIMITS, DeviceSpec, UnitLimits
 from triton_ops.exceptions import CacheError, DeviceError
 
@@ -48,6 +48,9 @@ class Calibration:
     launch_us: NotNegative | None = None
     sync_us: NotNegative | None = None  # host time from the launch of a tiny kernel until a synchronize returns
     mma_tflops: dict[str, NotNegative] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        Frozen.fields(self, "mma_tflops")
 
     def save(self, folder: Path) -> Path:
         """Write it beside the records; returns the file."""
@@ -165,6 +168,9 @@ class Machine:
     limits: UnitLimits = LIMITS["sm_90"]
     costs: Costs = Costs()
     unseen: str = ""
+
+    def __post_init__(self) -> None:
+        Frozen.fields(self, "mma_flops_per_cycle", "sustained_tflops")
 
     @property
     def l2_kept_bytes(self) -> float:

@@ -82,8 +82,12 @@ class Island:
         with self._noting(statement, bound_names(statement)):
             STEPS.begin(where)
             if STEPS.only_reads and (why := why_not_plain(statement, self._module.__dict__)):
+                for name in bound_names(statement):  # what an earlier statement gave it may not be its value
+                    if not isinstance(self._module.__dict__.get(name), ModuleType):
+                        self._module.__dict__.pop(name, None)
                 raise LostStepError(f"{where} is not run: {why}")
-            with _compiled_kernels(), standing_in(Target.named(COMPILED_FOR), lambda *_launch: None):
+            stand_in = standing_in(Target.named(COMPILED_FOR), lambda *_launch: None)
+            with _importable_neighbours(self.path), _compiled_kernels(), stand_in:
                 exec(compile(ast.Module([statement], []), str(self.path), "exec"), self._module.__dict__)
 
     @contextlib.contextmanager
@@ -196,8 +200,11 @@ def parsed_file(path: Path) -> tuple[str, ast.Module]:
         raise TargetError(f"{where} does not parse: {reason}", hint="correct the file") from error
 
 
+_FILLING = ("append", "extend", "insert", "update", "setdefault", "add")  # methods of lists, dicts and sets
+
+
 def bound_names(statement: ast.stmt) -> list[str]:
-    """The names that a statement of the top level gives a value."""
+    """The names that a statement of the top level gives a value, or whose list, dict or set it fills."""
     return list(dict.fromkeys(_bound(statement)))
 
 
@@ -211,6 +218,8 @@ def _bound(node: ast.AST) -> Iterator[str]:
         yield node.id
     elif isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
         yield from (inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name))
+    elif isinstance(node, ast.Attribute) and node.attr in _FILLING and isinstance(node.value, ast.Name):
+        yield node.value.id
     if isinstance(node, ast.Lambda):
         return
     for inner in ast.iter_child_nodes(node):

@@ -61,7 +61,7 @@ class DefinedKernel:
 
 def defined_kernels(island: Island) -> list[DefinedKernel]:
     """The kernels of a file in their order, without the functions that kernels call, or that return something."""
-    kernels = [one for name in _candidates(island) if (one := _kernel_named(island, name)) is not None]
+    kernels = [one for name in dict.fromkeys(_candidates(island)) if (one := _kernel_named(island, name)) is not None]
     sources = [one.kernel for one in kernels if one.kernel is not None]
     helpers = {id(one.function) for kernel in sources for one in map(kernel.callee, kernel.calls) if one is not None}
     nested = [*_nested_functions(island)]
@@ -79,17 +79,21 @@ def defined_kernels(island: Island) -> list[DefinedKernel]:
     return [*launchable, *inner]
 
 
+def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    """What a file has at its top level, inside of its conditions and other blocks too."""
+    for inner in ast.iter_child_nodes(node):
+        yield inner
+        if not isinstance(inner, (*_FUNCTIONS, ast.ClassDef, ast.expr)):
+            yield from _outside_functions(inner)
+
+
 def _candidates(island: Island) -> Iterator[str]:
-    for statement in island.tree.body:
-        if isinstance(statement, ast.FunctionDef):
-            if _has_mark(island, statement) or (statement.decorator_list and _has_constants(statement)):
-                yield statement.name
-        elif isinstance(statement, (ast.If, ast.Try)):
-            inner = [one for one in ast.walk(statement) if isinstance(one, ast.FunctionDef)]
-            kernels = {one.name for one in inner if _has_mark(island, one)}
-            yield from (name for name in bound_names(statement) if name in kernels)
-        elif isinstance(statement, ast.Assign) and _makes_kernel(island, statement.value):
-            yield from bound_names(statement)
+    for node in _outside_functions(island.tree):
+        if isinstance(node, ast.FunctionDef):
+            if _has_mark(island, node) or (node.decorator_list and _has_constants(node)):
+                yield node.name
+        elif isinstance(node, ast.Assign) and _makes_kernel(island, node.value):
+            yield from bound_names(node)
 
 
 def _has_mark(island: Island, node: ast.FunctionDef) -> bool:
@@ -106,14 +110,14 @@ def _kernels_of_triton(island: Island, node: ast.AST, depth: int) -> bool:
     """Check whether an expression uses what comes from a package of Triton's name, through other names of the file."""
     names = set(used_names(node))
     for statement in island.statements_of(names):
-        if isinstance(statement, ast.ImportFrom):
-            is_triton = (statement.module or "").startswith("triton")
-        elif isinstance(statement, ast.Import):
-            mine = (one for one in statement.names if (one.asname or one.name.partition(".")[0]) in names)
-            is_triton = any(one.name.startswith("triton") for one in mine)
-        else:
-            is_triton = depth > 0 and statement is not node and _kernels_of_triton(island, statement, depth - 1)
-        if is_triton:
+        imports = [one for one in ast.walk(statement) if isinstance(one, (ast.Import, ast.ImportFrom))]
+        modules = [
+            (one.module or "") if isinstance(one, ast.ImportFrom) else alias.name
+            for one in imports for alias in one.names if (alias.asname or alias.name.partition(".")[0]) in names
+        ]  # fmt: skip
+        if any(module.startswith("triton") for module in modules):
+            return True
+        if depth > 0 and statement is not node and not modules and _kernels_of_triton(island, statement, depth - 1):
             return True
     return False
 
@@ -139,8 +143,8 @@ def _kernel_named(island: Island, name: str) -> DefinedKernel | None:
 
 def _nested_functions(island: Island) -> Iterator[tuple[str, ast.FunctionDef]]:
     """The functions of Triton's that are made inside of others, with the names of these."""
-    for statement in island.tree.body:
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    for statement in _outside_functions(island.tree):
+        if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
             inner = (one for one in ast.walk(statement) if isinstance(one, ast.FunctionDef) and one is not statement)
             yield from ((statement.name, one) for one in inner if _has_mark(island, one))
 

@@ -415,6 +415,11 @@ def test_a_grid_that_raises_leaves_the_work_untold():
     )
 
 
+def test_a_grid_of_fractions_which_no_launch_takes_leaves_the_work_untold():
+    told = silent(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, lambda _: (M / 2,))
+    assert "its grid cannot be told: TypeError" in told
+
+
 def test_a_kernel_that_does_not_compile_leaves_the_work_untold():
     assert "Triton's front end refuses it" in silent(
         kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 100}, lambda _: (M,)

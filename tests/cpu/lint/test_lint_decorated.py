@@ -3,6 +3,7 @@
 import ast
 from itertools import cycle
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from triton import Config
@@ -95,6 +96,41 @@ def test_a_kernel_under_every_decorator_has_its_pitfalls_alone_and_beside_others
     beside = lint(tmp_path, rules=PITFALLS)
     assert [one.rule for one in beside.findings] == PITFALLS * (len(_DECORATORS) + 1)
     assert not beside.undecided
+
+
+_IMPORT = "import triton\nimport triton.language as tl\n"
+_INDENTED = indent(_IMPORT, "    ")
+GUARDS = (
+    f"try:\n{_INDENTED}except ImportError:\n    triton = None\nif triton is not None:",
+    f"try:\n{_INDENTED}except ImportError:\n    pass\nelse:",
+    f'from importlib.util import find_spec\nif find_spec("triton"):\n{_INDENTED}',
+    f"import contextlib\nwith contextlib.suppress(ImportError):\n{_INDENTED}",
+    f"{_IMPORT}for _ in range(1):",
+)
+
+
+@pytest.mark.processes
+def test_a_kernel_in_a_block_of_the_top_level_and_one_of_a_class_there_are_read(tmp_path):
+    _, _, kernel = KERNEL.partition("{decorator}")
+    inside = kernel.replace("spread", "inside").partition("def launch")[0]
+    for at, guard in enumerate(GUARDS):
+        block = indent(f"{kernel}class Holder:{indent(inside, '    ')}", "    ")
+        (tmp_path / f"guarded_{at}.py").write_text(f"{guard}\n{block}")
+    report = lint(tmp_path, rules=PITFALLS)
+    assert [one.rule for one in report.findings] == PITFALLS * len(GUARDS)
+    assert [one.kernel for one in report.undecided] == ["inside"] * len(report.findings)
+
+
+@pytest.mark.processes
+def test_a_neighbour_that_is_imported_in_a_block_is_found_from_any_folder(tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "lists.py").write_text("import triton\nLIST = [triton.Config({'B': 128})]\n")
+    imported = "try:\n    from .lists import LIST\nexcept ImportError:\n    from lists import LIST\n"
+    text = KERNEL.format(imported=imported, decorator="@triton.autotune(LIST, key=[])")
+    (package / "kernel.py").write_text(text)
+    assert [one.rule for one in lint(package / "kernel.py", rules=PITFALLS).findings] == PITFALLS
 
 
 class OwnPruning(Autotuner):

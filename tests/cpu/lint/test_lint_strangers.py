@@ -8,7 +8,9 @@ import pytest
 
 from tests.cpu.lint.test_lint import FILES, FOLDER, planted
 from triton_ops.exceptions import TargetError
+from triton_ops.lint.apart import STEPS
 from triton_ops.lint.engine import RULES, lint
+from triton_ops.lint.island import Island
 
 pytestmark = pytest.mark.triton
 HEAD = "import os, socket, subprocess\nimport triton\nimport triton.language as tl\n"
@@ -103,6 +105,23 @@ def test_what_a_file_writes_out_is_read_without_running_it(tmp_path):
     marks = {(name, *one) for name in FILES for one in planted(FOLDER / f"{name}.py") if one[1] in rules}
     assert findings <= marks
     assert len(findings) >= 0.8 * len(marks)
+
+
+@pytest.mark.parametrize(
+    ("further", "value"),
+    [
+        ("if len('abc') > 2:\n    W = [4]", [4]),
+        ("for b in (4, 8):\n    W.append(b)", [1, 4, 8]),
+        ("W.extend((4, 8))", [1, 4, 8]),
+        ("W[0] = len('abcd')", [4]),
+    ],
+)
+def test_a_further_statement_gives_a_name_its_value_or_nothing_is_known_of_it(tmp_path, monkeypatch, further, value):
+    (tmp_path / "values.py").write_text(f"W = [1]\n{further}\n")
+    assert Island(tmp_path / "values.py").value("W") == value
+    monkeypatch.setattr(STEPS, "only_reads", True)
+    with pytest.raises(LookupError, match="is not run"):
+        Island(tmp_path / "values.py").value("W")
 
 
 def test_a_launch_is_not_asked_for_without_a_run(cli, tmp_path):
