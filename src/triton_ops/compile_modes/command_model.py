@@ -64,7 +64,7 @@ def compile_modes_command(
     options: TuneOptions,
 ) -> Facts:
     """Compile a model in every way, each in a process of its own, and say which is the fastest, and by how much."""
-    modes: list[Any] = ["eager", *(mode or MODES), *(options_of(each) for each in option_sets or [])]
+    modes: list[Any] = [*(mode or MODES), *(options_of(each) for each in option_sets or [])]
     folder = folder_of(options.cache_dir)
     with only_data_on_stdout():
         report = tune_compile(

@@ -405,7 +405,7 @@ def test_options_that_cannot_be_read_are_refused_with_an_example_of_options(text
     ("tests.compiled_models:none", "none"),
     ("tests.compiled_models:wrong", "wrong needs graph, _inputs, and a factory"),
 ])  # fmt: skip
-@pytest.mark.parametrize("command", [("modes", "--mode", "default"), ("advise",)])
+@pytest.mark.parametrize("command", [("modes", "--mode", "default"), ("modes", "--mode", "eager"), ("advise",)])
 def test_a_target_that_is_no_factory_is_bad_input(cli, target, words, command):
     ran = cli("torch", command[0], target, *command[1:])
     assert (ran.code, ran.out) == (2, "")
