@@ -79,6 +79,11 @@ def misspelt() -> dict[str, str]:
     return {name: near[0] for name in strange if (near := nearest(name, names, 0.85))}
 
 
+def is_path(value: object) -> bool:
+    """True if a value can name a file: a text or a path object without a null character, which no name has."""
+    return isinstance(value, (str, os.PathLike)) and "\0" not in str(value)
+
+
 def cache_dir() -> Path:
     """The folder of records and run logs; it need not exist yet.
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from triton_ops import settings
 from triton_ops.base import DamagedError, Sealed, StoredFile, fingerprint
 from triton_ops.device import probe
 from triton_ops.exceptions import CacheError, ConfigValueError, EmptySpaceError, SettingsError
@@ -207,7 +208,7 @@ class ConfigCache:
 
 
 def _folder(path: Any) -> str | os.PathLike[str]:
-    if isinstance(path, (str, os.PathLike)) and os.fspath(path):
+    if settings.is_path(path) and os.fspath(path):
         return path
     raise CacheError(f"cache_dir is {path!r}; it must be a folder", hint="None keeps configs in memory only")
 

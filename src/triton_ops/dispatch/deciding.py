@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -181,7 +180,7 @@ class Options:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
         folder, reference = self.tune.cache_dir, self.reference
-        if not isinstance(folder, (str, os.PathLike, type(None))):
+        if folder is not None and not settings.is_path(folder):
             raise SettingsError(f"cache_dir is {folder!r}; it must be a path", hint="or leave it out")
         if reference is not None and not callable(reference):
             raise SettingsError(f"reference is {reference!r}; it must be a function", hint="or leave it out")

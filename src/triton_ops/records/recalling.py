@@ -102,7 +102,7 @@ def recalled(
 
 def cache_folder(cache_dir: str | Path | None) -> str:
     """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder."""
-    if cache_dir is not None and not isinstance(cache_dir, (str, os.PathLike)):
+    if cache_dir is not None and not settings.is_path(cache_dir):
         raise CacheError(
             f"cache_dir is {cache_dir!r}; it must be a folder's path, as text or as a Path",
             hint="leave it out to take TRITON_OPS_CACHE_DIR, else the user's cache folder",

@@ -962,7 +962,7 @@ def test_a_cache_folder_that_is_a_file_is_refused(tmp_path):
         TritonAutoTuner(Kernel(), SPACE, cache_dir=str(tmp_path / "file"))
 
 
-@pytest.mark.parametrize("folder", ["", 3])
+@pytest.mark.parametrize("folder", ["", 3, "a\0b"])
 def test_a_cache_folder_that_is_no_path_is_refused(folder):
     with pytest.raises(triton_ops.CacheError, match="it must be a folder"):
         TritonAutoTuner(Kernel(), SPACE, cache_dir=folder)

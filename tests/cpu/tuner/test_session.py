@@ -300,6 +300,7 @@ def test_the_argument_types_are_part_of_the_key():
         (lambda: tune(work, space=SPACE, listener=3), SettingsError, "listener is 3; it must be an object with"),
         (lambda: tune(work, space=SPACE, cache_dir=3), CacheError, "cache_dir is 3; it must be a folder's path"),
         (lambda: recall(work, space=SPACE, cache_dir=b"x"), CacheError, "cache_dir is b'x'"),
+        (lambda: tune(work, space=SPACE, cache_dir="a\0b"), CacheError, r"cache_dir is 'a\\x00b'; it must be a folder"),
         (lambda: tune(work, space=SPACE, device=3), DeviceError, "device 3 is not known"),
         (lambda: tune(later, space=SPACE), KernelTypeError, "only makes a coroutine .* lambda .*: asyncio.run"),
         (lambda: tune(partial(in_parts, 1), space=SPACE), KernelTypeError, "only makes a generator .* list"),
