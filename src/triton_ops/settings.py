@@ -38,6 +38,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeGuard
 
 from triton_ops.exceptions import SettingsError, nearest
 
@@ -79,7 +80,7 @@ def misspelt() -> dict[str, str]:
     return {name: near[0] for name in strange if (near := nearest(name, names, 0.85))}
 
 
-def is_path(value: object) -> bool:
+def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
     """True if a value can name a file: a text or a path object without a null character, which no name has."""
     return isinstance(value, (str, os.PathLike)) and "\0" not in str(value)
 
