@@ -80,6 +80,8 @@ def tune(monkeypatch):
     yield tune
     tune.looked.set()
     tune.raced.set()
+    for one in comparing._comparisons.values():
+        one._meeting.abort()  # no launch comes any more, and the comparisons of the next test wait for these
 
 
 def tuned_add(**more):
@@ -211,6 +213,7 @@ def test_whatever_a_comparison_raises_the_default_stays_and_no_tensor_of_a_launc
 
 
 def test_what_writes_a_part_of_its_outputs_is_compared_once_more_without_them(tune, monkeypatch):
+    monkeypatch.setattr(comparing.Comparison._meet, "__defaults__", (0.01,))
     part = weakref.WeakSet()
     for module in (comparing, deciding):
         monkeypatch.setattr(module, "writes_a_part", part)
@@ -257,7 +260,8 @@ def test_a_default_that_was_made_up_is_not_run_meanwhile(tune, tmp_path):
 
 
 @pytest.mark.processes
-def test_problems_are_compared_one_after_the_other(tune):
+def test_problems_are_compared_one_after_the_other(tune, monkeypatch):
+    monkeypatch.setattr(comparing.Comparison._meet, "__defaults__", (0.01,))
     kernel = tuned_add()
     for n in (512, 1024):
         kernel[grid](*X, n=n)
@@ -280,6 +284,7 @@ def test_kernels_that_are_launched_at_once_share_the_comparison_of_an_equal_prob
 
 def test_what_a_hundred_others_wait_before_is_noted_in_place_of_a_thread(tune, monkeypatch):
     monkeypatch.setattr(comparing, "_MOST_AT_ONCE", 3)
+    monkeypatch.setattr(comparing.Comparison._meet, "__defaults__", (0.01,))
     kernel = tuned_add()
     for n in range(128, 128 * 6, 128):
         assert kernel[grid](*X, n=n).metadata.num_warps == 4
@@ -290,7 +295,6 @@ def test_what_a_hundred_others_wait_before_is_noted_in_place_of_a_thread(tune, m
     assert len(Misses(Path(cache_folder(None))).read()) == 2
     tune.looked.set()
     tune.raced.set()
-    monkeypatch.setattr(comparing.Comparison._meet, "__defaults__", (0.0,))
     soon(lambda: all(one._result.done() for one in comparing._comparisons.values()))
     assert [kernel[grid](*X, n=n).metadata.num_warps for n in (128, 256, 384, 512)] == [8, 8, 8, 4]
 

@@ -48,6 +48,7 @@ def test_a_linear_layer_is_tuned_through_the_engines_own_look_up(interpreted, tm
         assert not {"SWAP_AB", "SPLIT_K"} & entry["config"].keys()
 
 
+@pytest.mark.processes
 def test_both_products_of_sglangs_experts_are_tuned_and_share_one_height(interpreted, tmp_path):
     assert interpreted(tuned, str(tmp_path), TINY, "moe") == 0
     rows = pinned(tmp_path)
