@@ -212,6 +212,11 @@ _MOST_S = 2.0  # waited for processes that were killed to be gone
 _LOOK_S = 0.005
 
 
+def signal_name(number: int) -> str:
+    """A signal's name, such as SIGABRT, or its number where Python has none, as for most real-time signals."""
+    return {each.value: each.name for each in signal.Signals}.get(number, f"signal {number}")
+
+
 def new_mark() -> str:
     """A mark that no other process has, with the number of this one, as `settings.starters` reads it."""
     return f"{os.urandom(8).hex()}.{os.getpid()}"

@@ -341,7 +341,7 @@ class ForkedProcess:
         if code is None:
             how = "is gone"
         else:
-            how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            how = f"ended by {child.signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         if code == -signal.SIGKILL:
             how += ", as the system does when memory runs out"
         line = _last_line(self._errors)

@@ -394,8 +394,7 @@ def _ending(code: int | None, step: str, last: str) -> str:
     if code is None:
         how = "stopped answering"
     elif code < 0:
-        names = {each.value: each.name for each in signal.Signals}
-        how = f"was killed by {names.get(-code, f'signal {-code}')}"
+        how = f"was killed by {child.signal_name(-code)}"
     else:
         how = f"exited with code {code}"
     return f"its process {how} during its {step}" + (f": {last}" if last else "")

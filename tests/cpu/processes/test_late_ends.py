@@ -29,6 +29,7 @@ class Late:
     [
         (signal.SIGABRT, "ended by SIGABRT: last line", False),
         (signal.SIGTERM, "ended by SIGTERM: last line", True),
+        (40, "ended by signal 40: last line", False),  # a real-time signal, for which Python has no name
         (signal.SIGKILL, "is gone: last line", False),
     ],
 )
