@@ -22,8 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict
 from difflib import SequenceMatcher
@@ -138,21 +138,25 @@ class Copies:
         for number in range(count):
             self._free.put(Copy(folder / str(number)))
 
-    def asked(self, room: str, seed: int, count: int) -> dict[str, Any]:
-        """What a room's tests see of the changes that a seed draws."""
+    def asked(self, room: str, seeds: Sequence[int], count: int) -> dict[str, Any]:
+        """What a room's tests see of the changes that each seed draws."""
         begin = time.monotonic()
         with self._one() as place:
             if failed := place.seen_by(room):
                 raise SystemExit(f"{failed} fails without any change. Mend it first.")
-            seconds, changes = time.monotonic() - begin, drawn(room, seed, count, place.folder)
+            seconds = time.monotonic() - begin
+            changes = {seed: drawn(room, seed, count, place.folder) for seed in seeds}
 
-        def outcome(change: Change) -> str:
-            with self._one() as place, place.changed(change, changes[change].text):
-                return place.seen_by(room, Path(change.file).stem, max(LEAST_S, 3 * seconds))
+        def outcome(change: Change, changed: Changed) -> dict[str, Any]:
+            with self._one() as place, place.changed(change, changed.text):
+                seen_by = place.seen_by(room, Path(change.file).stem, max(LEAST_S, 3 * seconds))
+            row = {**asdict(change), "line": changed.line, "seen_by": seen_by}
+            if not seen_by:
+                print("not seen: {file}:{line} {function}: {before} -> {after}".format(**row), flush=True)
+            return row
 
-        outcomes = dict(zip(changes, self._threads.map(outcome, changes), strict=True))
-        rows = [{**asdict(one), "line": changes[one].line, "seen_by": seen_by} for one, seen_by in outcomes.items()]
-        return {"caught": sum(map(bool, outcomes.values())), "of": len(rows), "changes": rows}
+        rows = {seed: [self._threads.submit(outcome, *one) for one in changes[seed].items()] for seed in seeds}
+        return {str(seed): counted([row.result() for row in rows[seed]]) for seed in seeds}
 
     @contextmanager
     def _one(self) -> Iterator[Copy]:
@@ -161,6 +165,11 @@ class Copies:
             yield place
         finally:
             self._free.put(place)
+
+
+def counted(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many changes were seen, beside the changes themselves."""
+    return {"caught": sum(bool(row["seen_by"]) for row in rows), "of": len(rows), "changes": rows}
 
 
 def core() -> list[str]:
@@ -183,16 +192,20 @@ def main() -> int:
     if options.out and options.out.exists():
         rooms = json.loads(options.out.read_text(encoding="utf-8"))["rooms"]
     command = f"python -m benchmarks.robustness.mutants --seed {' '.join(map(str, options.seed))}"
-    enough = True
-    with tempfile.TemporaryDirectory() as folder:
+    enough, commit = True, options.commit or commit_here()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(options.rooms)) as threads:
         copies = Copies(Path(folder), options.jobs)
-        for room, seed in ((room, seed) for room in options.rooms for seed in options.seed):
-            result = copies.asked(room, seed, options.changes)
-            rooms.setdefault(room, {})[str(seed)] = {"commit": options.commit or commit_here(), **result}
-            enough &= 10 * result["caught"] >= 8 * result["of"]
-            print(f"{room:12} seed {seed:<9} {result['caught']} of {result['of']}", flush=True)
-            for row in (row for row in result["changes"] if not row["seen_by"]):
-                print(f"  not seen: {row['file']}:{row['line']} {row['function']}: {row['before']} -> {row['after']}")
+        futures = {threads.submit(copies.asked, room, options.seed, options.changes): room for room in options.rooms}
+        for future in as_completed(futures):
+            room = futures[future]
+            if failure := future.exception():
+                print(f"{room:12} {failure}", flush=True)
+                enough = False
+                continue
+            for seed, result in future.result().items():
+                rooms.setdefault(room, {})[seed] = {"commit": commit, **result}
+                enough &= 10 * result["caught"] >= 8 * result["of"]
+                print(f"{room:12} seed {seed:<9} {result['caught']} of {result['of']}", flush=True)
             if options.out:
                 save(options.out, headed(command, options.commit, rooms=dict(sorted(rooms.items()))))
     return 0 if enough else 1
