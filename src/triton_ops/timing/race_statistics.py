@@ -170,6 +170,7 @@ _SURE = 3.3  # standard errors of a mean of few rounds: equal configs pass in 1 
 _ENOUGH_LONG = 5  # rounds whose mean has a useful error
 _TWICE, _STEADY = math.log(2), 0.15  # two rounds say enough if each shows the first, and times scatter by the second
 _RARE = 0.01
+_STRANGE, _MANY = 0.001, 11  # by so small a chance the signs of differences say enough, and so many can have it
 _PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among many ties favours a lucky one at the edge
 
 Name = TypeVar("Name", bound=Hashable)
@@ -243,7 +244,8 @@ class Standing(Generic[Name]):
         """Check whether a candidate is proven faster than the default; true without one.
 
         It is faster by more than the zone, and both 95 % intervals of the difference exclude half of that: the interval
-        of normal noise, and that of any noise.
+        of normal noise, and that of any noise. The latter is enough where it excludes that with 99.9 %, since times of
+        two states make the former wide.
         """
         return not self.default_ms or _beats(self.rows_ms[name], self.default_ms, self.zone, 0.05)
 
@@ -354,8 +356,10 @@ def few_tell(row_ms: Sequence[float], default_ms: Sequence[float], zone: float =
 def _beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float, chance: float) -> bool:
     if is_plain(row_ms, default_ms):
         return True
-    difference = Interval.of_gain(default_ms, row_ms, chance)
-    return difference.centre > zone and min(difference.low, Interval.of_gap(default_ms, row_ms).low) > EXCLUDED * zone
+    difference, least = Interval.of_gain(default_ms, row_ms, chance), EXCLUDED * zone
+    if difference.centre <= zone or min(difference.low, Interval.of_gap(default_ms, row_ms).low) > least:
+        return difference.centre > zone
+    return len(row_ms) >= _MANY and Interval.of_gain(default_ms, row_ms, _STRANGE).low > least
 
 
 def relative_levels(rows_ms: Sequence[Sequence[float]]) -> list[float]:
