@@ -7,12 +7,16 @@ CPU. Facts used, from Triton 3.6 to 3.9: a `CompiledKernel` asks the active driv
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
+from unittest import mock
 
-from triton_ops.backend import TritonCompiler
+from triton_ops import kernels
+from triton_ops.backend import TritonCompiler, TritonKernel
 from triton_ops.backend.offline import LoweredError, TargetDriver, never_cached
 from triton_ops.base import require
 from triton_ops.device import Target
@@ -115,6 +119,31 @@ def launches_that_do_nothing(target: str = "sm_90", *, keep: bool = True) -> Ite
         yield launches
     finally:
         driver._active = before
+
+
+@contextmanager
+def cpu_as_gpu() -> Iterator[None]:
+    """Inside, shipped functions and operations take tensors on the CPU, as they do where kernels run as Python."""
+    with ExitStack() as stack:
+        for module in pkgutil.iter_modules(kernels.__path__):
+            own = import_module(f"{kernels.__name__}.{module.name}")
+            if hasattr(own, "call") and hasattr(own, "INTERPRETED"):
+                stack.enter_context(mock.patch.object(own, "INTERPRETED", True))
+        stack.enter_context(mock.patch.object(TritonKernel, "check"))
+        yield
+
+
+@contextmanager
+def ordinary_launches() -> Iterator[list[Any]]:
+    """Inside, the launches that Triton binds and looks up itself are counted: no known call is one."""
+    module, made = import_module("triton.runtime.jit"), []
+
+    def counted(*args: Any, key: Any = module.compute_cache_key) -> Any:
+        made.append(args)
+        return key(*args)
+
+    with mock.patch.object(module, "compute_cache_key", counted):
+        yield made
 
 
 def ttgir_of(compiler: TritonCompiler, config: Config) -> str:

@@ -139,7 +139,7 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
             raise NotCompiledError(error) from error
         return kernels[-1]
 
-    with launches_taken(compiled), _as_on_gpu("meta"), _device_facts():
+    with _lock, launches_taken(compiled), _as_on_gpu("meta"), _device_facts():
         try:
             function(*arguments.positional, **arguments.keyword)
         except NotCompiledError as error:
@@ -153,24 +153,59 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
 
 @contextlib.contextmanager
 def launches_taken(take: Take) -> Iterator[None]:
-    """Call `take` for each launch on this thread, inside of the block, with what would launch it and its arguments."""
-    jit = importlib.import_module("triton.runtime.jit").JITFunction
-    interpreter = sys.modules.get("triton.runtime.interpreter")  # imported where kernels run as Python
-    with _lock, contextlib.ExitStack() as stack:
-        for kind in filter(None, (jit, getattr(interpreter, "InterpretedFunction", None))):
-            stack.enter_context(replaced(kind, {"run": _taken(kind.run)}))
-        takes = [take]
-        stack.callback(_taking.reset, _taking.set(takes))
-        stack.callback(takes.clear)  # a thread of `_in_threads` may go on after the block
-        yield
+    """Call `take` for each launch on this thread, inside of the block, with what would launch it and its arguments.
+
+    Inside of another such block that is what the other one takes.
+    """
+    outer = _taking.get()
+    with _runs:
+        own = (lambda run, *args, **kwargs: take(functools.partial(outer[0], run), *args, **kwargs)) if outer else take
+        takes = [own]  # a thread of `_in_threads` may go on after the block
+        token = _taking.set(takes)
+        try:
+            yield
+        finally:
+            takes.clear()
+            _taking.reset(token)
 
 
-def _taken(original: Take) -> Take:
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        now = _taking.get()
-        return now[0](original, self, *args, **kwargs) if now else original(self, *args, **kwargs)
+class _Runs:
+    """Has `_taking` asked in place of Triton's `run` while some thread takes its launches."""
 
-    return run
+    def __init__(self) -> None:
+        self._lock, self._blocks, self._stack = ForkSafeLock(), 0, contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        jit = importlib.import_module("triton.runtime.jit").JITFunction
+        interpreter = sys.modules.get("triton.runtime.interpreter")  # imported where kernels run as Python
+        with self._lock:
+            self._blocks += 1
+            if self._blocks > 1:
+                return
+            for kind in filter(None, (jit, getattr(interpreter, "InterpretedFunction", None))):
+                self._stack.enter_context(replaced(kind, {"run": _taken(kind.run)}))
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if not self._blocks:
+                self._stack.close()
+
+
+_runs = _Runs()
+
+
+def _taken(original: Take) -> property:
+    """In the place of a class's `run`: also of a kernel for which somebody has put another one in its own place."""
+
+    def run_of(kernel: Any) -> Callable[..., Any]:
+        now, own = _taking.get(), vars(kernel).get("run")
+        run = original if own is None else lambda _kernel, *args, **kwargs: own(*args, **kwargs)
+        return functools.partial(now[0], run, kernel) if now else functools.partial(run, kernel)
+
+    return property(
+        run_of, lambda kernel, run: vars(kernel).update(run=run), lambda kernel: vars(kernel).__delitem__("run")
+    )
 
 
 def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
@@ -313,6 +348,7 @@ def standing_in(
         def tuned(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
             return None if warmup else launched(self, grid, args, kwargs)
 
+        stack.enter_context(_lock)
         stack.enter_context(replaced(os, {"_exit": sys.exit}))
         stack.enter_context(pretending(target, f"{target.arch}, stood in for", "cuda:0"))
         stack.enter_context(launches_taken(take))

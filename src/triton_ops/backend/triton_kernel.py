@@ -283,6 +283,12 @@ class TritonKernel(CompiledByTriton):
         return replace(self, grid=_no_grid)
 
     @property
+    def only_launches(self) -> bool:
+        """Tell whether a call with a config does nothing but ask for the grid and launch, for a GPU."""
+        more = self.descriptors or self.made or self.pre_hook or self.reset_to_zero or Layers.heuristics(self.function)
+        return not (more or self.interpreted)
+
+    @property
     def parsed(self) -> Any:
         """The JIT function whose text the free rules read."""
         return self.function

@@ -358,16 +358,16 @@ class ScratchAllocator:
     """The allocator that a launch asks for memory: the user's, where one is set, else torch's memory."""
 
     @staticmethod
-    def around(launch: Callable[[], Any]) -> Callable[[], Any]:
+    def around(launch: Callable[..., Any]) -> Callable[..., Any]:
         """`launch` with an allocator, for the time of the call, if none is set then."""
         variable = _variable()
 
-        def launch_with_memory() -> Any:
+        def launch_with_memory(*args: Any) -> Any:
             if _is_set(variable):
-                return launch()
+                return launch(*args)
             token = variable.set(_from_torch)
             try:
-                return launch()
+                return launch(*args)
             finally:
                 variable.reset(token)
 

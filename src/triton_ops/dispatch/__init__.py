@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.operations import config_for as config_for
     from triton_ops.dispatch.operations import tuning as tuning
     from triton_ops.dispatch.operations import would_run as would_run
+    from triton_ops.dispatch.plans import beside as beside
     from triton_ops.dispatch.torch_operators import Gradient as Gradient
     from triton_ops.dispatch.torch_operators import compilable as compilable
 else:

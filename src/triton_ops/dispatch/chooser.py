@@ -31,6 +31,7 @@ from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implem
 from triton_ops.dispatch.in_compile import ChoiceInCompile, described, without_memory
 from triton_ops.dispatch.ladder import DEFAULT, MEASURING, capturing, ladder_of, policy_of, tune
 from triton_ops.dispatch.operations import answered, safely_decided
+from triton_ops.dispatch.plans import shortcut
 from triton_ops.dispatch.torch_operators import operator_of, recorded
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
@@ -266,11 +267,14 @@ class Chooser:
         tensors = filter(Arguments.is_tensor, (*args, *kwargs.values()))
         if place is None or any(tensor.device.type == "meta" for tensor in tensors):
             return KnownCall(self._first(args, kwargs))  # inside of vmap, tensors have no memory of their own
-        return self._calls.of(place, lambda: self._known(self._decided(Arguments(tuple(args), kwargs)).counted, kwargs))
+        return self._calls.of(place, lambda: self._known(args, kwargs))
 
-    def _known(self, decision: Decision, kwargs: Mapping[str, Any]) -> KnownCall:
+    def _known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KnownCall:
+        decision = self._decided(Arguments(tuple(args), kwargs)).counted
         run = self._kernel.call(decision.found.config)
-        if any(name in self._kernel.parameter_names for name in kwargs):  # other implementations may have other names
+        if not kwargs:
+            run = shortcut(run, args)
+        elif any(name in self._kernel.parameter_names for name in kwargs):  # other implementations may have other names
             run = partial(_placed, run, self._kernel.parameter_names)
         return KnownCall(run, decision.count.up, decision.ask, decision.within, decision)
 
@@ -314,9 +318,8 @@ class Chooser:
         self._kernel = ChoiceKernel(self.name, implementations, parameters, self._outputs)
         if before is not None:
             self.forget()
-        modes = ["autocast"] if all(each.gradient for each in implementations.values()) else ["autocast", "gradients"]
         self._in_compile = ChoiceInCompile(self._kernel, self._found, self._operator)
-        self._calls = KnownCalls[KnownCall](self.known, modes)
+        self._calls = KnownCalls[KnownCall](self.known, ["autocast", "gradients"])
         first = next(iter(implementations.values()))
         own = None
         if self._reference is None and not self._outputs and first.function is not None and first.operation is None:

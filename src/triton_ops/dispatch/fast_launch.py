@@ -15,15 +15,6 @@ arguments; metadata and hooks may be None. `device_caches[device]` ends in the b
 `HookChain` without `calls` does nothing. `used_global_vals` holds the globals that a kernel has been compiled with.
 `get_current_device` of the driver for CUDA is torch's, which asks `torch._C._cuda_getDevice` once CUDA has started.
 
-Triton's launchers are Python objects. Each call of one defines functions that would allocate scratch, looks at sizes
-that never change, and then calls a C function with some constants added: about a microsecond of a launch. A launcher
-that needs no scratch adds the same constants each time, so it is asked once, with marks in place of arguments.
-
-Facts used, from Triton 3.6 to 3.9: a launcher keeps its C function as the attribute `launch`, is called with the grid,
-the stream, the function, four things of the launch and the kernel's arguments, and hands on the latter either one by
-one or, from 3.7 on, in one tuple at the end. `global_scratch_size` and `profile_scratch_size` say what it allocates;
-`gsan_enabled` says that it does more.
-
 `lambda meta: (triton.cdiv(n, meta["BLOCK"]),)` costs the host as much as everything else before a launch, as `cdiv` is
 made for kernels. Its result follows from its code, from the numbers that it closes over, and from those that it looks
 up in `meta`. A grid function that names anything else is called each time.
@@ -31,10 +22,8 @@ up in `meta`. A grid function that names anything else is called each time.
 
 from __future__ import annotations
 
-import copy
 import importlib
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -43,6 +32,17 @@ from typing import Any, cast
 from triton_ops.backend import Arguments, Layers
 from triton_ops.dispatch.calls import Heuristics, Variants, computed, runs_of
 from triton_ops.dispatch.decision import Decision, values_now
+from triton_ops.dispatch.direct_launch import (
+    KERNEL_DOUBTS,
+    globals_changed,
+    kernel_space,
+    launch_of,
+    process_doubts,
+    process_space,
+    runs_as_triton,
+    triton_driver,
+    values_of_knobs,
+)
 
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
 """The place of a parameter for which a call gives no value."""
@@ -100,30 +100,20 @@ class FastLaunch:
     def driven(self) -> bool:
         """Whether Triton has a driver here, by which compiled kernels are launched."""
         try:
-            return _driver().active is not None
+            return triton_driver().active is not None
         except RuntimeError:  # there are none, or several
             return False
 
     @property
     def possible(self) -> bool:
         """Whether the kernel is compiled, and its heuristics give constexpr values only."""
-        if not self.compiled or not self._runs_as_triton:
+        if not self.compiled or not runs_as_triton(self.function):
             return False
         return not {param.name for param in self._jit.params if not param.is_constexpr}.intersection(self._heuristics)
 
     @property
     def _heuristics(self) -> Heuristics:
         return Layers.heuristics(self.function)
-
-    @property
-    def _runs_as_triton(self) -> bool:
-        """Whether nobody has put something in the place of a `run`, which direct launches pass by."""
-        modules = ("triton.runtime.jit", "triton.runtime.autotuner")
-        own = [vars(importlib.import_module(name)) for name in modules]
-        return all(
-            put is None and any(getattr(run, "__globals__", scope) is scope for scope in own)
-            for _, run, put in runs_of(self.function)
-        )
 
     def forget(self) -> None:
         """Forget every launch, so that the next of each key is decided again."""
@@ -147,7 +137,7 @@ class FastLaunch:
             return
         if place is not None and shown is None:  # nothing is shown: each launch is decided
             return
-        if self._key is None or self._driver is not _driver().active or self._knobs != _values_of_knobs():
+        if self._key is None or self._driver is not triton_driver().active or self._knobs != values_of_knobs():
             self._generate(len(args))
         try:
             key = None if self._key is None else self._key(*args, **kwargs)
@@ -167,8 +157,7 @@ class FastLaunch:
     ) -> None:  # fmt: skip
         constexprs = tuple(values[param.name] for param in self._jit.params if param.is_constexpr)
         config = decision.config
-        by_launcher = compiled.run, (compiled.packed_metadata, None, None, None), False
-        run, added, in_one = _direct_launch(compiled.run, compiled.packed_metadata) or by_launcher
+        run, added, in_one = launch_of(compiled)
         entry = (in_one, run, compiled.function, added, compiled, config, values_now(config),
                  len(self.owner.configs) == 1, *standing, decision.count, decision.ask, decision.within,
                  self._jit.device_caches[self._driver.get_current_device()], constexprs)  # fmt: skip
@@ -192,10 +181,10 @@ class FastLaunch:
     def _generate(self, positional: int) -> None:
         """Write the key of a call, and its launch, most of which have so many positional arguments."""
         self._entries.clear()
-        self._driver, self._knobs = _driver().active, _values_of_knobs()
+        self._driver, self._knobs = triton_driver().active, values_of_knobs()
         space = self._namespace()
         names = [param.name for param in self._jit.params]
-        doubts = [f"{_place_of(self.owner, 'fn')} is not @kernel", *_doubts(space)]
+        doubts = [f"{_place_of(self.owner, 'fn')} is not @kernel", *KERNEL_DOUBTS, *process_doubts(space)]
         parts = self._parts(names, positional)
         heads = [_KEY.format(doubts=" or ".join(["@options", *doubts]), **parts), _BIND.format(**parts)]
         launches = [_launch("launch", "None", doubts, parts)]
@@ -231,25 +220,15 @@ class FastLaunch:
         }  # fmt: skip
 
     def _namespace(self) -> dict[str, Any]:
-        jit, knobs = self._jit, importlib.import_module("triton.knobs")
-        runtime, compilation = knobs.runtime, knobs.compilation
-        backend = jit.device_caches[self._driver.get_current_device()][-2]
+        jit = self._jit
         return {
             **{f"default_{param.name}": param.default for param in jit.params if param.has_default},
-            "MISSING": MISSING, "backend": backend, "driver": _driver(), "seen_driver": self._driver,
-            "entries": self._entries, "device_of": _device_of(self._driver),
+            **process_space(self._driver, self._knobs), **kernel_space(jit),
+            "MISSING": MISSING, "backend": jit.device_caches[self._driver.get_current_device()][-2],
+            "entries": self._entries, "changed": globals_changed, "owner": self.owner, "state": vars(self.owner),
             "specialize": importlib.import_module("triton._C.libtriton").native_specialize_impl,
-            "runtime": runtime, "compilation": compilation, "runtime_values": vars(runtime),
-            "compilation_values": vars(compilation), "seen_runtime": self._knobs[0], "seen_compilation": self._knobs[1],
-            "used_globals": jit.used_global_vals, "changed": _changed, "owner": self.owner, "state": vars(self.owner),
             "plain": _plain(type(self.owner.cache)), "get": dict.get, "type": type, "tuple": tuple, "next": next,
-            "kind": type(jit), "run_of_kind": type(jit).run, "own": vars(jit), "kernel": self.function,
-            "jit": jit, "jit_debug": jit.debug, "caches": jit.device_caches, "hooks_before": jit.pre_run_hooks,
-            **{name: getattr(runtime, name, None) for name in _OF_RUNTIME},
-            **{name: getattr(compilation, name, None) for name in _OF_COMPILATION},
-            "calls_before": getattr(runtime.launch_enter_hook, "calls", runtime.launch_enter_hook),
-            "calls_after": getattr(runtime.launch_exit_hook, "calls", runtime.launch_exit_hook),
-            "grid_of": KnownGrids(tuple(jit.arg_names)).of, "callable": callable, "len": len,
+            "kernel": self.function, "grid_of": KnownGrids(tuple(jit.arg_names)).of, "callable": callable, "len": len,
             "no_key": (TypeError, RuntimeError, KeyError), "no_extents": TypeError,
         }  # fmt: skip
 
@@ -380,102 +359,12 @@ def _plain(kind: type) -> Any:
     return kind if same and not hasattr(kind, "__missing__") else None
 
 
-_OF_RUNTIME = ("launch_enter_hook", "launch_exit_hook", "debug", "add_stages_inspection_hook")
-_OF_COMPILATION = ("instrumentation_mode", "fpsan_homomorphic_casts")
-
-
-def _values_of_knobs() -> tuple[dict[str, Any], dict[str, Any]]:
-    knobs = importlib.import_module("triton.knobs")
-    return dict(vars(knobs.runtime)), dict(vars(knobs.compilation))
-
-
-def _doubts(space: Mapping[str, Any]) -> list[str]:
-    """Conditions under which a launch goes the plain way.
-
-    A knob that is set stands in the dictionary of its group, so that one comparison tells whether any was; one that
-    Triton computes at each access is read.
-    """
-    conditions = [
-        "@kind.run is not @run_of_kind", "'run' in @own", "@hooks_before", "@jit.debug is not @jit_debug",
-        "@calls_before", "@calls_after", "@runtime_values != @seen_runtime", "@compilation_values != @seen_compilation",
-    ]  # fmt: skip
-    for group, names in (("runtime", _OF_RUNTIME), ("compilation", _OF_COMPILATION)):
-        computed_names = [name for name in names if hasattr(getattr(type(space[group]), name, None), "__get__")]
-        conditions += [f"@{group}.{name} != @{name}" for name in computed_names]
-    if space["add_stages_inspection_hook"] is not None:
-        conditions.append("@add_stages_inspection_hook is not None")
-    return conditions
-
-
 def _part(param: Any) -> str:
     """What of an argument the compiled kernel depends on, as an expression."""
     if param.is_constexpr:
         return str(param.name)
     align = not param.do_not_specialize_on_alignment
     return f"@specialize(@backend, {param.name}, {bool(param.is_const)}, {not param.do_not_specialize}, {align})"
-
-
-def _changed(used: Mapping[Any, tuple[Any, Mapping[str, Any]]]) -> bool:
-    """Whether a global that the kernel was compiled with has another value now; the plain way then raises."""
-    return any(scope.get(name, MISSING) != value for (name, _), (value, scope) in list(used.items()))
-
-
-def _device_of(active: Any) -> Callable[[], int]:
-    """The function that tells the current device: torch's own below the one that looks first whether CUDA has started.
-
-    It has where a kernel was launched, and in a forked child, where it has not, every launch is forgotten.
-    """
-    torch: Any = sys.modules.get("torch")
-    direct = getattr(getattr(torch, "_C", None), "_cuda_getDevice", None)
-    if direct is None or active.get_current_device is not torch.cuda.current_device:
-        return cast(Callable[[], int], active.get_current_device)
-    return cast(Callable[[], int], direct)
-
-
-def _driver() -> Any:
-    return importlib.import_module("triton.runtime.driver").driver
-
-
-_GRID = (1, 1, 1)
-_LEAD = 5  # arguments of the C function that come first: the grid, the stream and the function
-_NEEDS = ("global_scratch_size", "profile_scratch_size")
-
-
-def _direct_launch(launcher: Any, packed_metadata: Any) -> tuple[Callable[..., Any], tuple[Any, ...], bool] | None:
-    """The call of a launcher's C function, without hooks and launch metadata; None unless that is always the same.
-
-    It is the function, what it takes between the launch's function and the kernel's arguments, and whether the latter
-    are one tuple.
-    """
-    state = getattr(launcher, "__dict__", {})
-    function = state.get("launch")
-    if not callable(function) or any(state.get(name) != 0 for name in _NEEDS) or state.get("gsan_enabled"):
-        return None
-    one, two = (_between(launcher, packed_metadata, marks) for marks in ((object(),), (object(), object())))
-    return None if one is None or one != two else (function, *one)
-
-
-def _between(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> tuple[tuple[Any, ...], bool] | None:
-    """The values that a call hands to the C function before `marks`, its arguments, and whether these are one tuple.
-
-    None if the call does more, or where the marks do not come last.
-    """
-    calls: list[tuple[Any, ...]] = []
-    recorder = copy.copy(launcher)
-    recorder.launch = lambda *handed: calls.append(handed)
-    stream, kernel = object(), object()
-    try:
-        recorder(*_GRID, stream, kernel, packed_metadata, None, None, None, *marks)
-    except (TypeError, AttributeError):
-        return None
-    if len(calls) != 1 or calls[0][:_LEAD] != (*_GRID, stream, kernel):
-        return None
-    handed = calls[0][_LEAD:]
-    if handed and handed[-1] == marks:
-        return handed[:-1], True
-    if handed[-len(marks) :] == marks:
-        return handed[: -len(marks)], False
-    return None
 
 
 _MODULES = ("triton", "math")

@@ -15,9 +15,10 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation
+from triton_ops import settings
+from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation, TritonKernel
 from triton_ops.base import require
 from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found, register
 from triton_ops.dispatch.ladder import (
@@ -35,6 +36,7 @@ from triton_ops.dispatch.ladder import (
     policy_of,
     tune,
 )
+from triton_ops.dispatch.plans import PlannedCalls, forget_plans, launched_by
 from triton_ops.exceptions import (
     ConfigValueError,
     KernelTypeError,
@@ -43,7 +45,7 @@ from triton_ops.exceptions import (
     UntunedError,
 )
 from triton_ops.records import Lockfile, Misses, Record, cache_folder, recall
-from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
+from triton_ops.request import MISS, KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec, TuningResult
 
@@ -131,19 +133,23 @@ class _Calls:
     """What is known of the calls of operations of this process, and of the configs of shipped kernels."""
 
     def __init__(self) -> None:
-        self._of_operations: dict[int, tuple[Operation, KnownCalls[KnownCall]]] = {}
+        self._of_operations: dict[int, _OfOperation] = {}
         self.shipped = KnownCalls[Decision]()
         register(self)
 
     @property
     def decisions(self) -> list[Decision]:
         """The decisions so far, those of shipped kernels first."""
-        of_operations = [calls for _, calls in list(self._of_operations.values())]
+        of_operations = list(self._of_operations.values())
         return [*self.shipped.values(), *(call.decision for calls in of_operations for call in list(calls.values()))]
 
     def call(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the winner of the call's problem, or the default."""
-        return self._of(operation).call(*args, **kwargs)
+        if (calls := self._of_operations.get(id(operation))) is None:
+            if len(self._of_operations) >= _MOST:
+                self._of_operations.clear()
+            calls = self._of_operations.setdefault(id(operation), _OfOperation(operation))
+        return calls.known.call(*args, **kwargs)
 
     def forget(self) -> None:
         """Have every call decided again."""
@@ -155,22 +161,29 @@ class _Calls:
         self._of_operations.clear()
         self.shipped.begin_anew()
 
-    def _of(self, operation: Operation) -> KnownCalls[KnownCall]:
-        if (entry := self._of_operations.get(id(operation))) is None:
-            if len(self._of_operations) >= _MOST:
-                self._of_operations.clear()
-            own = (operation, KnownCalls[KnownCall](partial(self._known, operation)))
-            entry = self._of_operations.setdefault(id(operation), own)
-        return entry[1]
 
-    def _known(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KnownCall:
-        calls, values = self._of(operation), _named(operation, args, kwargs)
-        place = calls.place(args, kwargs)
+class _OfOperation(KnownCalls[KnownCall]):
+    """The calls of one operation; `known` calls it, by plans where its kernel's launch is all that a call does."""
+
+    def __init__(self, operation: Operation) -> None:
+        super().__init__(self._of_call)
+        self._operation, self.known, kernel = operation, cast(KnownCalls[KnownCall], self), operation.kernel
+        if isinstance(kernel, TritonKernel) and kernel.only_launches:
+            self.known = PlannedCalls(self._launched, grid=kernel.grid)
+
+    def _launched(self, *args: Any, **kwargs: Any) -> Any:
+        known = self._of_call(args, kwargs)
+        result = known.run(*args, **kwargs)
+        launched_by(known.decision)
+        return result
+
+    def _of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KnownCall:
+        place, values = self.place(args, kwargs), _named(self._operation, args, kwargs)
         if place is None:  # such as a tensor without strides or an address
             for name, value in values.items():
                 if Arguments.is_tensor(value):
                     TensorSpec.check_strided(value, name)
-        return calls.of(place, lambda: _decided(operation, values, list(values)[: len(args)]))
+        return self.of(place, lambda: _decided(self._operation, values, list(values)[: len(args)]))
 
 
 def _decided(operation: Operation, values: Mapping[str, Any], names: Sequence[str]) -> KnownCall:
@@ -300,14 +313,17 @@ def config_for(
     """
     if config is not None:
         return check(config, operation.name)
-    options = _tuning.get()
-    options = {} if tune and options is None else options
+    around = _tuning.get()
+    options = {} if tune and around is None else around
     place = _calls.shipped.place((), values, operation.name, cache_folder((options or {}).get("cache_dir")))
     earlier = _calls.shipped.get(place)
     if earlier is not None and earlier.policy is not None and options is not None:
+        forget_plans()
         _calls.shipped.pop(place, None)
     decision = _calls.shipped.of(place, lambda: _of_shipped(operation, values, check, options))
-    decision.count.up()
+    again = decision.policy is None or options is None  # else it is tuned at the next call
+    told = settings.folder_teller()
+    launched_by(decision, (_tuning.get, around if again else MISS), (told, told()))
     return decision.found.config
 
 

@@ -7,7 +7,8 @@ winner is kept in a cache of torch's. A gradient is an operator too.
 
 Facts used, from torch 2.11 to 2.13: a function with `_dynamo_marked_constant` is called while Dynamo traces, with
 constants, and gives a constant; `torch.library.Library.define`, `impl`, `register_fake` and `register_autograd`;
-operators return nothing that they were given.
+operators return nothing that they were given; `apply` of an `autograd.Function` is that of its C base, but for what it
+does for transforms of functions, `torch._C._are_functorch_transforms_active`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from triton_ops.backend import TritonKernel
 from triton_ops.base import ForkSafeLock, cached_property, canonical_json, fingerprint, require
+from triton_ops.dispatch.plans import PlannedCalls
 from triton_ops.exceptions import SettingsError
+from triton_ops.request import MISS
 
 SPACE = "triton_ops"
 OPEN = {"num_ctas": 1, "maxnreg": None, "ir_override": None}
@@ -60,18 +63,57 @@ class Gradient:
         """The names of the further inputs, in order."""
         return _names(f"({self.values})")
 
-    def keep(self, ctx: Any, inputs: Mapping[str, Any], results: Sequence[Any]) -> None:
-        """Keep what `function` needs in torch's context of a call."""
-        ctx.values = {name: inputs[name] for name in self.names}
-        tensors = [inputs[name] for name in self.kept if inputs[name] is not None]
-        ctx.save_for_backward(*tensors, *(results[place] for place in self.results))
+    @cached_property
+    def known(self) -> Callable[..., Any]:
+        """`function`, with the tensors after all else, of which known calls are repeated by a plan."""
 
-    def attached(self, inputs: Mapping[str, Any], output: Any) -> Any:
-        """The output of a call with these inputs by name, with its gradient, which the first of several results has."""
-        tensors = [inputs[name] for name in self.inputs]
-        several = isinstance(output, tuple)
-        results = _attached().apply(self, inputs, output if several else (output,), *tensors)
-        return results if several else results[0]
+        def flat(grad: Any, needs: Sequence[bool], *more: Any) -> Sequence[Any]:
+            values = dict(zip(self.names, more, strict=False))
+            return self.function(more[len(values) :], grad, needs, **values)
+
+        calls = PlannedCalls(flat)
+        return lambda *args: calls.call(*args)
+
+
+@dataclass(frozen=True)
+class _Attachment:
+    """A gradient of calls whose values have these `names`; values that such calls leave out are in `defaults`."""
+
+    gradient: Gradient
+    names: Sequence[str]
+    defaults: Mapping[str, Any]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.names)}
+
+    @cached_property
+    def _kept(self) -> list[int]:
+        return [self._places[name] for name in self.gradient.kept if name in self._places]
+
+    @cached_property
+    def _further(self) -> list[tuple[int | None, Any]]:
+        return [(self._places.get(name), self.defaults.get(name)) for name in self.gradient.names]
+
+    @cached_property
+    def _inputs(self) -> list[int]:
+        return [self._places.get(name, -1) for name in self.gradient.inputs]
+
+    def keep(self, ctx: Any, values: Sequence[Any], results: Sequence[Any]) -> None:
+        """Keep what the gradient needs in torch's context of a call."""
+        ctx.values = [default if place is None else values[place] for place, default in self._further]
+        tensors = [values[place] for place in self._kept if values[place] is not None]
+        ctx.save_for_backward(*tensors, *[results[place] for place in self.gradient.results])
+
+    def gradients(self, ctx: Any, run: Callable[..., Any], grad: Any, needs: Sequence[bool]) -> list[Any]:
+        """The gradients of all values, by `run`; None for those that need none."""
+        own = [place if 0 <= place < len(needs) else None for place in self._inputs]
+        made = run(ctx, grad, tuple([place is not None and needs[place] for place in own]))
+        grads: list[Any] = [None] * len(needs)
+        for place, each in zip(own, made, strict=True):
+            if place is not None and needs[place]:
+                grads[place] = each
+        return grads
 
 
 @cache
@@ -79,23 +121,25 @@ def _attached() -> Any:
     torch = require("torch", "gradients of kernels")
 
     class Attached(torch.autograd.Function):  # type: ignore[misc, name-defined]
-        """Results of a kernel that has run, with the gradient of the call."""
+        """Results of a kernel that has run, with the gradient of the call; the first of several has it."""
 
         @staticmethod
-        def forward(ctx: Any, gradient: Gradient, inputs: Mapping[str, Any], results: Any, *_tensors: Any) -> Any:
-            ctx.gradient = gradient
-            gradient.keep(ctx, inputs, results)
-            own = tuple(each.detach() for each in results)
-            ctx.mark_non_differentiable(*own[1:])
-            return own
+        def forward(ctx: Any, how: _Attachment, results: Any, *values: Any) -> Any:
+            ctx.how = how
+            how.keep(ctx, values, results)
+            ctx.mark_non_differentiable(*results[1:])
+            return results
 
         @staticmethod
         @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, grad: Any, *_others: Any) -> Any:
-            needed = ctx.needs_input_grad[3:]
-            return (None, None, None, *ctx.gradient.function(ctx.saved_tensors, grad, needed, **ctx.values))
+            return None, None, *ctx.how.gradients(ctx, _known_gradient, grad, ctx.needs_input_grad[2:])
 
     return Attached
+
+
+def _known_gradient(ctx: Any, grad: Any, needed: Sequence[bool]) -> Any:
+    return ctx.how.gradient.known(grad, needed, *ctx.values, *ctx.saved_tensors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,37 +185,54 @@ class Operator:
         """The values of parameters that a call leaves out, by name."""
         return {each.name: each.default for each in inspect.signature(self.run).parameters.values()}
 
-    def attached(self, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Any:
-        """The output of a call, with a gradient if torch records and an input needs its own."""
-        if self.gradient is None or not recorded((*args, *kwargs.values())):
-            return output
-        return self.gradient.attached({**self.defaults, **dict(zip(self.names, args, strict=False)), **kwargs}, output)
+    def attached(self, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """`run`, which takes the values of such calls in order, with a gradient if torch records one for these."""
+        gradient = self.gradient
+        if gradient is None or not recorded((*args, *kwargs.values())):
+            return run
+        how, attached = _Attachment(gradient, (*self.names[: len(args)], *kwargs), self.defaults), _attached()
+        own = require("torch", "gradients of kernels")._C
+        directly = super(attached.__base__, attached).apply  # type: ignore[misc]
+        transformed = own._are_functorch_transforms_active
+
+        def with_gradient(*values: Any) -> Any:
+            output = run(*values)
+            if output is MISS:
+                return output
+            several = isinstance(output, tuple)
+            apply = attached.apply if transformed() else directly
+            results = apply(how, output if several else (output,), *values)
+            return results if several else results[0]
+
+        return with_gradient
+
+    @cached_property
+    def _whole(self) -> _Attachment:
+        assert self.gradient is not None
+        return _Attachment(self.gradient, self.names, self.defaults)
 
     def _keep(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
-        if self.gradient is not None:
-            results = output if isinstance(output, (tuple, list)) else (output,)
-            self.gradient.keep(ctx, self.defaults | dict(zip(self.names, inputs, strict=False)), results)
+        left_out = [self.defaults[name] for name in self.names[len(inputs) :]]
+        self._whole.keep(ctx, (*inputs, *left_out), output if isinstance(output, (tuple, list)) else (output,))
 
     def _backward(self, ctx: Any, grad: Any, *_others: Any) -> tuple[Any, ...]:
         """The gradients of the inputs that torch has passed on; it leaves out those at the end that have defaults."""
-        needs_by_name = dict(zip(self.names, ctx.needs_input_grad, strict=False))
-        inputs = self.gradient.inputs if self.gradient is not None else ()
-        needed = [needs_by_name.get(name, False) for name in inputs]
         operator = getattr(require("torch", "torch.compile").ops.triton_ops, f"{self.name}_backward")
-        gradients = operator(list(ctx.saved_tensors), grad, needed, *ctx.values.values())
-        grads = dict(zip(inputs, gradients, strict=True))
-        return tuple(grads[name] if name in grads and needs else None for name, needs in needs_by_name.items())
+
+        def run(ctx: Any, grad: Any, needed: Sequence[bool]) -> Any:
+            return operator(list(ctx.saved_tensors), grad, list(needed), *ctx.values)
+
+        return tuple(self._whole.gradients(ctx, run, grad, ctx.needs_input_grad))
 
     def _run_backward(self, tensors: Any, grad: Any, needed: Any, *values: Any) -> list[Any]:
         if (gradient := self.gradient) is None:
             return []
-        by_name = dict(zip(gradient.names, values, strict=True))
-        gradients = gradient.function(tensors, grad, needed, **by_name)
+        gradients = gradient.known(grad, tuple(needed), *values, *tensors)
         return [grad.new_empty(0) if each is None else each for each in gradients]
 
 
 def compilable(
-    schema: str, *, gradient: Gradient | None = None, training: Callable[..., Any] | None = None
+    schema: str, *, gradient: Gradient | None = None, training: Any = None
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Decorator of a public function, whose call is one operator while torch traces it.
 
@@ -181,8 +242,18 @@ def compilable(
     """
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
+        checked = _with_options(function)
+        in_graphs = PlannedCalls(checked)  # of which torch records the gradient itself
+
+        @wraps(function)
+        def in_graph(*args: Any, **kwargs: Any) -> Any:
+            return in_graphs.call(*args, **kwargs)
+
         name = function.__name__.strip("_")
-        operator = Operator(name=name, schema=schema, run=function, gradient=gradient)
+        operator = Operator(name=name, schema=schema, run=in_graph, gradient=gradient)
+        calls = PlannedCalls(
+            checked, operator.attached, lambda values: training.calls if training and recorded(values) else None
+        )
 
         @constant
         def ready() -> bool:
@@ -192,22 +263,33 @@ def compilable(
         @wraps(function)
         def public(*args: _P.args, **kwargs: _P.kwargs) -> _T:
             torch: Any = sys.modules.get("torch")
+            if torch is None or not torch.compiler.is_compiling():
+                if hasattr(kwargs.get("config"), "all_kwargs"):
+                    kwargs["config"] = _plain(kwargs["config"])  # may be changed in place
+                return calls.call(*args, **kwargs)  # type: ignore[no-any-return]
             if training is not None and recorded((*args, *kwargs.values())):
                 return training(*args, **kwargs)[0]  # type: ignore[no-any-return]
-            if torch is None or not torch.compiler.is_compiling():
-                _check_options(kwargs)
-                if kwargs.get("config") is not None:
-                    kwargs["config"] = _plain(kwargs["config"])
-                output = function(*args, **kwargs)
-                return operator.attached(args, kwargs, output)  # type: ignore[no-any-return]
             ready()
             if "config" in kwargs:
                 kwargs["config"] = _told(kwargs["config"])
             return getattr(torch.ops.triton_ops, name)(*args, **kwargs)  # type: ignore[no-any-return]
 
+        public.calls = calls  # type: ignore[attr-defined]
         return public
 
     return decorate
+
+
+def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose options are checked before it is called."""
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        _check_options(kwargs)
+        if kwargs.get("config") is not None:
+            kwargs["config"] = _plain(kwargs["config"])
+        return function(*args, **kwargs)
+
+    return checked
 
 
 def recorded(values: Sequence[Any]) -> bool:

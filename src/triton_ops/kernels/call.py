@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from triton_ops.backend import Arguments, FormsKernel, Kernel, LauncherKernel, Operation, ScratchAllocator
 from triton_ops.base import require
-from triton_ops.dispatch import config_for
+from triton_ops.dispatch import beside, config_for
 from triton_ops.exceptions import (
     ConfigValueError,
     DeviceError,
@@ -346,14 +346,17 @@ def check_apart(out: Any, inputs: Mapping[str, Any]) -> None:
             f"elements of out share memory: its strides are {tuple(out.stride())}",
             contiguous_stride(out.shape), tuple(out.stride()), "out", hint="pass a tensor that is not expanded",
         )  # fmt: skip
-    first, last = _reach(out)
     for name, tensor in inputs.items():
-        begin, end = _reach(tensor)
-        if tensor.device == out.device and begin < last and first < end:
+        if tensor.device == out.device and beside(_overlap, out, tensor):
             raise KernelTypeError(
                 f"out reaches into the memory of {name}, which would be read after it was written",
                 hint="pass another tensor, or leave out away",
             )
+
+
+def _overlap(one: Any, other: Any) -> bool:
+    (first, last), (begin, end) = _reach(one), _reach(other)
+    return bool(begin < last and first < end)
 
 
 def _reach(tensor: Any) -> tuple[int, int]:
@@ -382,7 +385,7 @@ def precision_of(tensor: Any) -> str:
     if isinstance(tensor, TensorSpec):
         return "ieee" if tensor.dtype == "float32" else "tf32"
     torch = require("torch", "running a kernel")
-    exact = tensor.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+    exact = tensor.dtype == torch.float32 and beside(torch.get_float32_matmul_precision) == "highest"
     return "ieee" if exact else "tf32"
 
 

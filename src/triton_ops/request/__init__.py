@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from triton_ops.request.effort import Budget as Budget
     from triton_ops.request.effort import Effort as Effort
     from triton_ops.request.effort import Patience as Patience
+    from triton_ops.request.known_calls import MISS as MISS
     from triton_ops.request.known_calls import KnownCall as KnownCall
     from triton_ops.request.known_calls import KnownCalls as KnownCalls
     from triton_ops.request.request import KernelProblem as KernelProblem

@@ -1,8 +1,9 @@
 """Calls that are known: one look-up by what of their arguments counts, by a function that is written for them.
 
-Of a tensor counts its class, shape, strides, dtype, device and alignment, and of anything else its class and itself, or
-its description where it cannot be hashed. A function is written for each pattern of arguments: which are tensors, which
-have to be described, and which come by name. What does not fit is decided anew.
+Of a tensor counts its class, shape, strides, dtype, device, alignment, and whether it has memory, and of anything else
+its class and itself, or its description where it cannot be hashed. A function is written for each pattern of arguments:
+which are tensors, and of which class, which have to be described, and which come by name. What does not fit has another
+pattern. Tensors without memory, with which torch traces, are decided at each call.
 
 Facts used, from torch 2.11 to 2.13: `Tensor.shape`, `dtype` and `device` hash and compare by value;
 `torch._C._is_any_autocast_enabled()`.
@@ -25,24 +26,31 @@ V = TypeVar("V")
 
 _MOST = 4_096  # calls of one memory
 _MOST_PATTERNS = 256
-_TENSOR, _VALUE, _DESCRIBED = "tensor", "value", "described"
-_COUNTS = {
-    _TENSOR: ("{0}.__class__", "{0}.shape", "{0}.stride()", "{0}.dtype", "{0}.device",
-              f"{{0}}.data_ptr() & {ALIGNMENT_BYTES - 1}"),
+_VALUE, _DESCRIBED = "value", "described"
+_COUNTS: dict[Any, tuple[str, ...]] = {
     _VALUE: ("{0}.__class__", "{0}"),
     _DESCRIBED: ("{0}.__class__", "description({0})"),
-}  # fmt: skip
+}
 """What counts of an argument of each kind, as expressions of its name."""
+_OF_TENSORS = (
+    "{0}.__class__", "{0}.shape", "{0}.stride()", "{0}.dtype", "{0}.device",
+    f"({{0}}_at := {{0}}.data_ptr()) & {ALIGNMENT_BYTES - 1} or {{0}}_at and {ALIGNMENT_BYTES}",  # 0 without memory
+)  # fmt: skip
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 _code = lru_cache(_MOST_PATTERNS)(partial(compile, filename="<known calls>", mode="exec"))
 _UNTOLD = (AttributeError, TypeError, RuntimeError)  # cannot be hashed, or a tensor has no strides or no address
+MISS = type("Miss", (), {"__repr__": lambda _: "miss", "__slots__": ()})()
+"""What `run` of a known call returns, with nothing done, where the call is not plainly the same as before."""
 
 
 class KnownCall(NamedTuple):
-    """What a known call comes to; `up` counts it. It holds while `ask()` gives `answer`, or if `ask` is None."""
+    """What a known call comes to; `up` counts it. It holds while `ask()` gives `answer`, or if `ask` is None.
+
+    `run` may return `MISS`: the call is then decided anew.
+    """
 
     run: Callable[..., Any]
-    up: Callable[[], Any] = lambda: None
+    up: Callable[[], Any] | None = None
     ask: Callable[[], Any] | None = None
     answer: Any = None
     decision: Any = None
@@ -56,20 +64,21 @@ class KnownCall(NamedTuple):
 class KnownCalls(dict[Any, V], Generic[V]):
     """What is known of calls, by their places. Safe to share among threads.
 
-    `call` runs the `KnownCall` of its arguments, or what `decide` gives for them; it looks for the pattern of the last
-    call that was not found at once. `modes` of torch count beside tensors: `autocast`, by which it chooses dtypes, and
-    `gradients`, that it records one for a tensor. `plain` takes only tensors, numbers and texts.
+    `call` runs the `KnownCall` of its arguments, or what `decide` gives for them; it begins with the pattern of the
+    last call that had another one than the call before. `modes` of torch count beside tensors: `autocast`, by which it
+    chooses dtypes, and `gradients`, that it records one for a tensor. `plain` takes only tensors, numbers and texts.
+    With `in_order` what is known is run with the values of a call in order, whether they came by name or not.
     """
 
     def __init__(
         self, decide: Callable[[Sequence[Any], Mapping[str, Any]], KnownCall] | None = None,
-        modes: Collection[str] = (), *, plain: bool = False,
+        modes: Collection[str] = (), *, plain: bool = False, in_order: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._decide, self._modes, self._plain = decide, modes, plain
+        self._decide, self._modes, self._plain, self._in_order = decide, modes, plain, in_order
         self._patterns: dict[Any, _Pattern] = {}
         self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
-        self.call: Callable[..., Any] = self._any
+        self.call: Callable[..., Any] = self._first
 
     def begin_anew(self) -> None:
         """Forget every call and every lock, in a forked child, whose other threads are gone."""
@@ -79,16 +88,15 @@ class KnownCalls(dict[Any, V], Generic[V]):
     def place(self, args: Sequence[Any], kwargs: Mapping[str, Any], *more: Any) -> Any:
         """The place of a call, and of whatever `more` decides; None where the call cannot be told from others."""
         values = (*args, *kwargs.values()) if self._plain else ()
-        if any(type(value) not in _PLAIN and (is_fake(value) or not Arguments.is_tensor(value)) for value in values):
-            return None  # before a tensor without memory is asked for its address, of which torch would warn
+        if any(type(value) not in _PLAIN and not Arguments.is_tensor(value) for value in values):
+            return None
         try:
-            key_of, call = self._pattern(args, kwargs)
+            key_of, _ = self._pattern(args, kwargs)
             key = key_of(*args, **kwargs)
             place = (more, key) if more else key
             hash(place)
         except _UNTOLD:
             return None
-        self.call = call
         return place
 
     def keep(self, place: Any, value: V) -> None:
@@ -117,43 +125,64 @@ class KnownCalls(dict[Any, V], Generic[V]):
                     self._locks.pop(place, None)  # who waits for it has it; later calls find the value
         return value
 
-    def _any(self, *args: Any, **kwargs: Any) -> Any:
+    def _first(self, *args: Any, **kwargs: Any) -> Any:
+        return self._otherwise(None, args, kwargs)
+
+    def _otherwise(self, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The result of what `call`, which is written for one pattern, does not know: of another one, or not at all."""
         assert self._decide is not None
+        try:
+            _, own = self._pattern(args, kwargs)
+        except _UNTOLD:
+            own = call
+        if own is not call:
+            self.call = own
+            return own(*args, **kwargs)
         known = self._decide(args, kwargs)
         result = known.run(*args, **kwargs)
-        known.up()
+        if known.up is not None:
+            known.up()
         return result
 
     def _pattern(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Pattern:
+        """The functions for calls like this one; raises TypeError for tensors without memory, with which torch traces.
+
+        Such a one is not asked for its address, of which torch would warn.
+        """
         form = (tuple(map(_kind, (*args, *kwargs.values()))), tuple(kwargs))
         pattern = self._patterns.get(form)
         if pattern is None:
+            if any(map(is_fake, (*args, *kwargs.values()))):
+                raise TypeError("a tensor without memory has no pattern")
             if len(self._patterns) >= _MOST_PATTERNS:
                 self._patterns.clear()
             pattern = self._patterns[form] = self._written(*form)
         return pattern
 
-    def _written(self, kinds: tuple[str, ...], names: tuple[str, ...]) -> _Pattern:
+    def _written(self, kinds: tuple[Any, ...], names: tuple[str, ...]) -> _Pattern:
         values = [f"value_{place}" for place in range(len(kinds))]  # no name of the caller's, which may be any
         count = len(kinds) - len(names)
-        facts = [part.format(value) for value, kind in zip(values, kinds, strict=True) for part in _COUNTS[kind]]
-        tensors = [value for value, kind in zip(values, kinds, strict=True) if kind == _TENSOR]
+        pairs = list(zip(values, kinds, strict=True))
+        facts = [part.format(value) for value, kind in pairs for part in _COUNTS.get(kind, _OF_TENSORS)]
+        tensors = {value: kind for value, kind in pairs if kind not in _COUNTS}
         scope: dict[str, Any] = {
-            "decide": self._decide, "get": self.get, "description": lambda value: str(spec_of(value)),
-            "no_key": _UNTOLD,
+            "otherwise": self._otherwise, "get": self.get, "description": lambda value: str(spec_of(value)),
+            "no_key": _UNTOLD, "miss": MISS, **{f"{value}_class": kind for value, kind in tensors.items()},
         }  # fmt: skip
         if tensors and self._modes:
             torch = require("torch", "a call with tensors")
             scope |= {"autocast": torch._C._is_any_autocast_enabled, "recording": torch.is_grad_enabled}
             facts += ["autocast()"] if "autocast" in self._modes else []
-            needs = " or ".join(f"{tensor}.requires_grad" for tensor in tensors)
+            needs = "".join(f"{tensor}.requires_grad, " for tensor in tensors)
             facts += [f"recording() and ({needs})"] if "gradients" in self._modes else []
         bindings = [f"{', '.join(values[:count])}, = args"] if count else []
         bindings += [f"{value} = kwargs[{name!r}]" for name, value in zip(names, values[count:], strict=True)]
         source = _CALL.format(
             key=f"({', '.join([*([repr(names)] if names else []), *facts, ''])})",
             fits=f"len(args) == {count} and " + (f"tuple(kwargs) == {names!r}" if names else "not kwargs"),
-            taken="; ".join(bindings) or "pass", passed="*args, **kwargs" if names else ", ".join(values),
+            same=" and ".join(f"{value}.__class__ is {value}_class" for value in tensors) or "True",
+            taken="; ".join(bindings) or "pass",
+            passed="*args, **kwargs" if names and not self._in_order else ", ".join(values),
         )  # fmt: skip
         exec(_code(source), scope)
         for function in (scope["key"], scope["call"]):
@@ -170,30 +199,33 @@ def key(*args, **kwargs):
     return {key}
 
 def call(*args, **kwargs):
-    if {fits}:
-        try:
-            {taken}
-            known = get({key})
-        except no_key:
-            known = None
-        if known is not None:
-            run, up, ask, answer, _ = known
-            if ask is None or ask() == answer:
-                result = run({passed})
-                up()
+    if not ({fits}):
+        return otherwise(call, args, kwargs)
+    {taken}
+    if not ({same}):
+        return otherwise(call, args, kwargs)
+    try:
+        known = get({key})
+    except no_key:
+        known = None
+    if known is not None:
+        run, up, ask, answer, _ = known
+        if ask is None or ask() == answer:
+            result = run({passed})
+            if result is not miss:
+                if up is not None:
+                    up()
                 return result
-    known = decide(args, kwargs)
-    result = known.run(*args, **kwargs)
-    known.up()
-    return result
+    return otherwise(call, args, kwargs)
 """
 
 
-def _kind(value: Any) -> str:
+def _kind(value: Any) -> Any:
+    """The class of a tensor; of what else a call may hold how it counts."""
     if value.__class__ in _PLAIN:
         return _VALUE
     if Arguments.is_tensor(value):
-        return _TENSOR
+        return value.__class__
     try:
         hash(value)
     except TypeError:

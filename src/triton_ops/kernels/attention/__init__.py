@@ -319,5 +319,6 @@ def result_of(q: torch.Tensor, size: int) -> torch.Tensor:
     """Memory for the result with heads of this size, in which heads are inside positions if they are in `q`."""
     batch, heads, queries, _ = q.shape
     if q.stride(1) < q.stride(2):
-        return q.new_empty((batch, queries, heads, size)).transpose(1, 2)
+        strides = (queries * heads * size, size, heads * size, 1)
+        return q.new_empty_strided((batch, heads, queries, size), strides)
     return q.new_empty((batch, heads, queries, size))

@@ -13,6 +13,7 @@ from triton_ops.kernels import call
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype, scale_groups
 from triton_ops.kernels.fp8_quantize import kernel, problems
 from triton_ops.kernels.jit import INTERPRETED
+from triton_ops.kernels.tiles import padded
 from triton_ops.values import is_fake
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def quantize_fp8(
     if scale is None and granularity in ("row", "block"):
         return _in_groups(plain, granularity, config, tune)
     if scale is None:
-        scale = FP8Format.scale_of(_largest(plain) if granularity == "tensor" else _largest_of_tiles(plain))
+        scale = _scale(plain) if granularity == "tensor" else FP8Format.scale_of(_largest_of_tiles(plain))
     return rescale(plain, scale, torch.float8_e4m3fn, divide=False), scale
 
 
@@ -135,7 +136,8 @@ def _in_groups(
     group = max(columns, 1) if granularity == "row" else FP8Format.block
     per_row = 1 if granularity == "row" else -(-columns // group)
     out = tensor.new_empty(tensor.shape, dtype=torch.float8_e4m3fn)
-    scale = tensor.new_ones((*tensor.shape[:-1], per_row), dtype=torch.float32)
+    new = tensor.new_empty if call.launches(out) else tensor.new_ones
+    scale = new((*tensor.shape[:-1], per_row), dtype=torch.float32)
     if call.launches(out):
         values = {
             "x": tensor.view(-1, columns), "out": out.view(-1, columns), "scale": scale.view(-1, per_row),
@@ -145,17 +147,18 @@ def _in_groups(
     return out, scale
 
 
-def _largest(tensor: torch.Tensor) -> torch.Tensor:
-    """The largest finite magnitude, in two steps: one number for each program, then the largest of these."""
+def _scale(tensor: torch.Tensor) -> torch.Tensor:
+    """The scale of a whole tensor, in two launches: each program's largest finite magnitude, then what serves all."""
     torch = require("torch", "quantize_fp8")
     if not call.launches(tensor):
-        return tensor.new_zeros((), dtype=torch.float32)
+        return tensor.new_ones((), dtype=torch.float32)
     steps = -(-tensor.numel() // _LARGEST_BLOCK)
     programs = min(steps, _PROGRAMS * call.multiprocessors(tensor.device))
-    partial = tensor.new_empty(programs, dtype=torch.float32)
+    partial, scale = (tensor.new_empty(shape, dtype=torch.float32) for shape in ((programs,), ()))
     with call.on_device(tensor.device):
         kernel.largest_kernel[(programs,)](tensor, partial, tensor.numel(), BLOCK_SIZE=_LARGEST_BLOCK, num_warps=8)
-    return partial.amax()
+        kernel.scale_kernel[(1,)](partial, scale, programs, BLOCK_SIZE=padded(programs, 16))
+    return scale
 
 
 def _largest_of_tiles(tensor: torch.Tensor) -> torch.Tensor:

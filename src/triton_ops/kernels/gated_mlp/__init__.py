@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import TritonKernel
-from triton_ops.base import require
-from triton_ops.dispatch import Gradient, compilable
+from triton_ops.dispatch import Gradient, beside, compilable
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernels import call
 from triton_ops.kernels.gated_mlp import kernel, problems
@@ -115,10 +114,10 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     What keeps them takes shared memory, which programs that walk have filled with the next tile by then.
     """
     weights = values["gate_weight"], values["up_weight"]
+    apart = config.get("JOINED", False) and not beside(kernel.distance, *weights)
     if own:
         check_own_config(config, (values["x"], *weights, values["out"]))
         return config
-    apart = config.get("JOINED", False) and not kernel.distance(*weights)
     walking = values["gate"] is not None and config.get("PROGRAMS", 0)
     return Config(config, **({"JOINED": False} if apart else {}), **({"PROGRAMS": 0} if walking else {}))
 
@@ -141,10 +140,8 @@ def _gated_mlp_products(
     x: torch.Tensor, gate_weight: torch.Tensor, up_weight: torch.Tensor, activation: str = "silu", **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The result, and both products for its gradient, each [batch, seq, intermediate]."""
-    batch, seq, _, intermediate = validate_gated_mlp_inputs(x, gate_weight, up_weight, activation)
-    out, products = _forward(_flat(x), (gate_weight, up_weight), activation, True, **options)
-    gate, up = (product.view(batch, seq, intermediate) for product in products)
-    return out.view(batch, seq, intermediate), gate, up
+    validate_gated_mlp_inputs(x, gate_weight, up_weight, activation)
+    return _forward(x, (gate_weight, up_weight), activation, 3, **options)  # type: ignore[return-value]
 
 
 def _flat(x: torch.Tensor) -> torch.Tensor:
@@ -199,25 +196,24 @@ def fused_gated_mlp(
     L2 holds the tiles in flight; no host sync. The first call of a config and dtype compiles: up to some seconds.
     Source: Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202.
     """
-    batch, seq, _, intermediate = validate_gated_mlp_inputs(x, gate_weight, up_weight, activation)
-    out, _ = _forward(_flat(x), (gate_weight, up_weight), activation, False, config, tune)
-    return out.view(batch, seq, intermediate)
+    validate_gated_mlp_inputs(x, gate_weight, up_weight, activation)
+    return _forward(x, (gate_weight, up_weight), activation, 1, config, tune)[0]
 
 
 def _forward(
     x: torch.Tensor,
     weights: tuple[torch.Tensor, torch.Tensor],
     activation: str,
-    saving: bool,
+    results: int,
     config: Mapping[str, Any] | None = None,
     tune: bool = False,
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The result of [tokens, hidden], and the two products if they are to be kept for the gradient."""
-    torch = require("torch", "gated_mlp")
-    out = x.new_empty((x.shape[0], weights[0].shape[0]))
-    products = [torch.empty_like(out), torch.empty_like(out)] if saving else []
-    if call.launches(out):
-        gate_weight, up_weight = weights
-        values = problems.launch_values(x, gate_weight.detach(), up_weight.detach(), out, activation)
+) -> tuple[torch.Tensor, ...]:
+    """The result, [batch, seq, intermediate], and as one of three the two products, which a gradient needs."""
+    gate_weight, up_weight = (weight.detach() for weight in weights)
+    intermediate = gate_weight.shape[0]
+    made = tuple(x.new_empty((*x.shape[:2], intermediate)) for _ in range(results))
+    if call.launches(made[0]):
+        out, *products = (each.view(-1, intermediate) for each in made)
+        values = problems.launch_values(_flat(x), gate_weight, up_weight, out, activation)
         _KERNEL.run(values, x.device, config, tune, **dict(zip(("gate", "up"), products, strict=False)))
-    return out, products
+    return made
