@@ -1,11 +1,13 @@
-"""What a launch costs the host: plain JIT, `triton.autotune`, and `triton_ops.autotune`, whose config is known.
+"""What a known call costs the host, in every public way to call a kernel, beside what it launches.
 
     python -m benchmarks.launch_cost [--check] [--out FILE]
 
-Kernels are an addition of 4 arguments and a matmul of 16. On a GPU the launches are real and nothing waits for them;
-without one, Triton compiles for sm_90 and launches do nothing, so that only the host's work before a launch is left.
-The three take turns in rounds of random order, and the least round of each counts: what other programs do to a round
-only makes it longer. `--check` fails where a ratio is above its limit.
+A decorated kernel stands beside plain JIT and `triton.autotune`: an addition of 4 arguments and a matmul of 16. The
+other ways, `benchmarks.launch.ways`, each have a rival of their own. On a GPU the launches are real and nothing waits
+for them; without one, Triton compiles for sm_90 and launches do nothing, so that only the host's work before a launch
+is left, and the shipped functions take tensors on the CPU. What is compared takes turns in rounds of random order, and
+the least round of each counts: what other programs do to a round only makes it longer. `--check` fails where a ratio is
+above its limit.
 
 Another version of Triton: PYTHONPATH=.triton/3.9.0:src TRITON_DEFAULT_FP_FUSION=1 python -m benchmarks.launch_cost
 """
@@ -23,13 +25,15 @@ from pathlib import Path
 import torch
 import triton
 import triton.language as tl
-from tests.launches import launches_that_do_nothing
+from tests.launches import cpu_as_gpu, launches_that_do_nothing
 
 import triton_ops
 from benchmarks.document import headed, save
+from benchmarks.launch import ways
 
 LIMITS = {"triton.autotune": 0.45, "plain JIT": 0.70}
 ROUNDS, CALLS = 40, 500
+ROUNDS_OF_WAYS, CALLS_OF_WAYS = 15, 100  # a row at a time
 OURS = "triton_ops.autotune"
 
 
@@ -108,16 +112,18 @@ def theirs_key(tuned: object, args: tuple[object, ...]) -> tuple[object, ...]:
     return (*(named[name] for name in tuned.keys), *dtypes)  # type: ignore[attr-defined]
 
 
-def least_us(calls: dict[str, Callable[[], object]], rounds: int, wait: Callable[[], object]) -> dict[str, float]:
-    """Microseconds of one call, of the least round."""
+def least_us(
+    calls: dict[str, Callable[[], object]], rounds: int, wait: Callable[[], object], times: int = CALLS
+) -> dict[str, float]:
+    """Microseconds of one call, of the least round of so many `times`."""
     rng, best = random.Random(0), dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
         for name in rng.sample(list(calls), len(calls)):
             call = calls[name]
             start = time.perf_counter()
-            for _ in range(CALLS):
+            for _ in range(times):
                 call()
-            best[name] = min(best[name], (time.perf_counter() - start) / CALLS * 1e6)
+            best[name] = min(best[name], (time.perf_counter() - start) / times * 1e6)
             wait()
     return best
 
@@ -129,6 +135,24 @@ def measured(device: str, rounds: int) -> dict[str, dict[str, float]]:
     for name, (kernel, configs, key, args, grid) in cases(device).items():
         figures[name] = least_us(contenders(kernel, configs, key, args, grid), rounds, wait)
     return figures
+
+
+def measured_ways(device: str) -> dict[str, tuple[dict[str, float], float]]:
+    """By way to call, the microseconds of it and its rival, and the limit of their ratio."""
+    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+    return {
+        name: (least_us(row.calls, ROUNDS_OF_WAYS, wait, CALLS_OF_WAYS), row.limit)
+        for name, row in ways.rows(device, add, by_blocks).items()
+    }
+
+
+def told_ways(figures: dict[str, tuple[dict[str, float], float]]) -> bool:
+    """Print a line for each way to call; returns whether every ratio keeps its limit."""
+    for name, (times, limit) in figures.items():
+        us = ", ".join(f"{which} {time_us:.2f} µs" for which, time_us in times.items())
+        above = "" if ways.ratio(times) <= limit else ": ABOVE"
+        print(f"{name}: {ways.ratio(times):.2f}, limit {limit:.2f}{above} ({us})")
+    return all(ways.ratio(times) <= limit for times, limit in figures.values())
 
 
 def told(figures: dict[str, dict[str, float]]) -> bool:
@@ -157,16 +181,21 @@ def main() -> None:
     parser.add_argument("--commit")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    where = contextlib.nullcontext() if device == "cuda" else launches_that_do_nothing(keep=False)
     print(f"Triton {triton.__version__}, launches on {device if device == 'cuda' else 'nothing'}")
-    with where:
+    with contextlib.ExitStack() as where:
+        if device != "cuda":
+            where.enter_context(launches_that_do_nothing(keep=False))
+            where.enter_context(cpu_as_gpu())
         figures = measured(device, options.rounds)
-    within = told(figures)
+        by_way = measured_ways(device)
+    within = [told(figures), told_ways(by_way)]
     if options.out is not None:
         ratios = {name: {other: times[OURS] / times[other] for other in LIMITS} for name, times in figures.items()}
         save(options.out, headed("python -m benchmarks.launch_cost", options.commit, device=name_of(device),
-                                 limits=LIMITS, us=figures, ratios=ratios))  # fmt: skip
-    sys.exit(1 if options.check and not within else 0)
+                                 limits=LIMITS, us=figures, ratios=ratios,
+                                 ways={name: {"us": times, "ratio": ways.ratio(times), "limit": limit}
+                                       for name, (times, limit) in by_way.items()}))  # fmt: skip
+    sys.exit(1 if options.check and not all(within) else 0)
 
 
 if __name__ == "__main__":
