@@ -345,6 +345,7 @@ def test_threads_may_make_the_first_call_together(called):
     test_threads_share_known_calls(called)
 
 
+@pytest.mark.processes
 def test_a_forked_child_decides_anew(called):
     def child():
         assert not called.is_known

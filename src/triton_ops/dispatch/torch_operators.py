@@ -63,6 +63,10 @@ class Gradient:
         """The names of the further inputs, in order."""
         return _names(f"({self.values})")
 
+    def attached(self, inputs: Mapping[str, Any], output: Any) -> Any:
+        """The output of a call with these inputs by name, with its gradient, which the first of several results has."""
+        return _Attachment(self, tuple(inputs), {}).attached(output, tuple(inputs.values()))
+
     @cached_property
     def known(self) -> Callable[..., Any]:
         """`function`, with the tensors after all else, of which known calls are repeated by a plan."""
@@ -99,6 +103,13 @@ class _Attachment:
     def _inputs(self) -> list[int]:
         return [self._places.get(name, -1) for name in self.gradient.inputs]
 
+    def attached(self, output: Any, values: Sequence[Any]) -> Any:
+        """The output of a call with these values, with its gradient."""
+        transformed, directly, apply = _attached()
+        several = isinstance(output, tuple)
+        results = (apply if transformed() else directly)(self, output if several else (output,), *values)
+        return results if several else results[0]
+
     def keep(self, ctx: Any, values: Sequence[Any], results: Sequence[Any]) -> None:
         """Keep what the gradient needs in torch's context of a call."""
         ctx.values = [default if place is None else values[place] for place, default in self._further]
@@ -118,6 +129,7 @@ class _Attachment:
 
 @cache
 def _attached() -> Any:
+    """Whether functions are transformed now, and what attaches a gradient: where they are not, and where they are."""
     torch = require("torch", "gradients of kernels")
 
     class Attached(torch.autograd.Function):  # type: ignore[misc, name-defined]
@@ -135,7 +147,8 @@ def _attached() -> Any:
         def backward(ctx: Any, grad: Any, *_others: Any) -> Any:
             return None, None, *ctx.how.gradients(ctx, _known_gradient, grad, ctx.needs_input_grad[2:])
 
-    return Attached
+    directly = super(torch.autograd.Function, Attached).apply  # type: ignore[misc]
+    return torch._C._are_functorch_transforms_active, directly, Attached.apply
 
 
 def _known_gradient(ctx: Any, grad: Any, needed: Sequence[bool]) -> Any:
@@ -187,22 +200,13 @@ class Operator:
 
     def attached(self, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """`run`, which takes the values of such calls in order, with a gradient if torch records one for these."""
-        gradient = self.gradient
-        if gradient is None or not recorded((*args, *kwargs.values())):
+        if self.gradient is None or not recorded((*args, *kwargs.values())):
             return run
-        how, attached = _Attachment(gradient, (*self.names[: len(args)], *kwargs), self.defaults), _attached()
-        own = require("torch", "gradients of kernels")._C
-        directly = super(attached.__base__, attached).apply  # type: ignore[misc]
-        transformed = own._are_functorch_transforms_active
+        how = _Attachment(self.gradient, (*self.names[: len(args)], *kwargs), self.defaults)
 
         def with_gradient(*values: Any) -> Any:
             output = run(*values)
-            if output is MISS:
-                return output
-            several = isinstance(output, tuple)
-            apply = attached.apply if transformed() else directly
-            results = apply(how, output if several else (output,), *values)
-            return results if several else results[0]
+            return output if output is MISS else how.attached(output, values)
 
         return with_gradient
 

@@ -138,8 +138,8 @@ def checked_gradient(activation):
         inputs = {"x": x, "gate": gate, "up": up, "activation": activation}
         names = ("x", "gate", "up")
         described = Gradient(inputs=names, function=gradient, values="str activation", kept=names, results=(1, 2))
-        out, products = _forward(x.detach(), (gate, up), activation, True, {**SMALL}, False)
-        return described.attached(inputs, (out, *products))[0]
+        made = _forward(x.detach().unsqueeze(0), (gate, up), activation, 3, {**SMALL}, False)
+        return described.attached(inputs, tuple(each.squeeze(0) for each in made))[0]
 
     return torch.autograd.gradcheck(found, (x, gate, up))
 
