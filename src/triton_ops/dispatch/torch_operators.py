@@ -147,7 +147,7 @@ def _attached() -> Any:
         def backward(ctx: Any, grad: Any, *_others: Any) -> Any:
             return None, None, *ctx.how.gradients(ctx, _known_gradient, grad, ctx.needs_input_grad[2:])
 
-    directly = super(torch.autograd.Function, Attached).apply  # type: ignore[misc]
+    directly = super(torch.autograd.Function, Attached).apply
     return torch._C._are_functorch_transforms_active, directly, Attached.apply
 
 
