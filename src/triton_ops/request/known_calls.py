@@ -173,8 +173,9 @@ class KnownCalls(dict[Any, V], Generic[V]):
             torch = require("torch", "a call with tensors")
             scope |= {"autocast": torch._C._is_any_autocast_enabled, "recording": torch.is_grad_enabled}
             facts += ["autocast()"] if "autocast" in self._modes else []
-            needs = "".join(f"{tensor}.requires_grad, " for tensor in tensors)
-            facts += [f"recording() and ({needs})"] if "gradients" in self._modes else []
+            needs = [f"{tensor}.requires_grad" for tensor in tensors]
+            recorded = f"({' or '.join(needs)}) and recording() and ({', '.join(needs)},)"
+            facts += [recorded] if "gradients" in self._modes else []
         bindings = [f"{', '.join(values[:count])}, = args"] if count else []
         bindings += [f"{value} = kwargs[{name!r}]" for name, value in zip(names, values[count:], strict=True)]
         source = _CALL.format(
