@@ -35,7 +35,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeGuard
@@ -69,6 +69,8 @@ _NAMES = (
 _OPTIONS = ("PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_INSTRUMENTATION_MODE", "TRITON_KERNEL_OVERRIDE")
 ON_MISS = ("tune", "race", "expected", "background", "default", "error", "queue")
 RANKS = ("agree", "off")
+_OF_CACHE_DIR = tuple(map(getattr(os.environ, "encodekey", str), ("TRITON_OPS_CACHE_DIR", "XDG_CACHE_HOME", "HOME")))
+_ROOTS = ("/", b"/")
 EFFORTS = ("expected", "race", "quick", "full", "exhaustive")
 HELP_OF_CACHE_DIR = "Folder of records; default TRITON_OPS_CACHE_DIR."
 
@@ -85,14 +87,19 @@ def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
     return isinstance(value, (str, os.PathLike)) and "\0" not in str(value)
 
 
-@cache
-def folder_teller() -> Callable[[], object]:
-    """The function that tells what the variable of the cache folder holds now, at little cost.
+def sources_of_cache_dir() -> tuple[object, ...]:
+    """What the cache folder follows from now, at little cost: variables, and the current folder if one is relative.
 
     Facts used, from Python 3.10 to 3.14: `os.environ` has its variables in `_data`, below what decodes them.
     """
-    content, name = getattr(os.environ, "_data", os.environ), "TRITON_OPS_CACHE_DIR"
-    return partial(content.get, os.environ.encodekey(name) if content is not os.environ else name)
+    variables = getattr(os.environ, "_data", os.environ)
+    values = tuple([variables.get(name) for name in _OF_CACHE_DIR])
+    if all([value is None or value[:1] in _ROOTS for value in values]):  # noqa: C419 - a generator takes longer
+        return values
+    try:
+        return (*values, os.getcwd())  # noqa: PTH109 - as text: a path object takes longer
+    except OSError:  # it is gone
+        return (object(),)
 
 
 def cache_dir() -> Path:

@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
-from types import FunctionType, SimpleNamespace
+from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 from triton_ops.backend.callables import FunctionKernel
@@ -152,60 +152,60 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
 
 
 @contextlib.contextmanager
-def launches_taken(take: Take) -> Iterator[None]:
+def launches_taken(take: Take | None) -> Iterator[None]:
     """Call `take` for each launch on this thread, inside of the block, with what would launch it and its arguments.
 
-    Inside of another such block that is what the other one takes.
+    Inside of another such block that is what the other one takes. None has launches be made as outside of all blocks.
     """
     outer = _taking.get()
-    with _runs:
-        own = (lambda run, *args, **kwargs: take(functools.partial(outer[0], run), *args, **kwargs)) if outer else take
-        takes = [own]  # a thread of `_in_threads` may go on after the block
-        token = _taking.set(takes)
-        try:
-            yield
-        finally:
-            takes.clear()
-            _taking.reset(token)
+    _watch_runs()
+    own = functools.partial(_nested, take, outer[0]) if take and outer else take
+    takes = [own] if own else []  # a thread of `_in_threads` may go on after the block
+    token = _taking.set(takes)
+    try:
+        yield
+    finally:
+        takes.clear()
+        _taking.reset(token)
 
 
-class _Runs:
-    """Has `_taking` asked in place of Triton's `run` while some thread takes its launches."""
-
-    def __init__(self) -> None:
-        self._lock, self._blocks, self._stack = ForkSafeLock(), 0, contextlib.ExitStack()
-
-    def __enter__(self) -> None:
-        jit = importlib.import_module("triton.runtime.jit").JITFunction
-        interpreter = sys.modules.get("triton.runtime.interpreter")  # imported where kernels run as Python
-        with self._lock:
-            self._blocks += 1
-            if self._blocks > 1:
-                return
-            for kind in filter(None, (jit, getattr(interpreter, "InterpretedFunction", None))):
-                self._stack.enter_context(replaced(kind, {"run": _taken(kind.run)}))
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._blocks -= 1
-            if not self._blocks:
-                self._stack.close()
+def _nested(take: Take, outer: Take, run: Take, *args: Any, **kwargs: Any) -> Any:
+    return take(functools.partial(outer, run), *args, **kwargs)
 
 
-_runs = _Runs()
+def _watch_runs() -> None:
+    """Have `_taking` asked at each `run` of a kernel, from now on."""
+    jit = importlib.import_module("triton.runtime.jit").JITFunction
+    interpreter = sys.modules.get("triton.runtime.interpreter")  # imported where kernels run as Python
+    for kind in filter(None, (jit, getattr(interpreter, "InterpretedFunction", None))):
+        if not isinstance(vars(kind).get("run"), _Run):  # somebody may have put theirs back since
+            kind.run = _Run(kind.run)
 
 
-def _taken(original: Take) -> property:
-    """In the place of a class's `run`: also of a kernel for which somebody has put another one in its own place."""
+class _Run:
+    """In the place of a class's `run`, which the class shows as it was: the launches of its kernels may be taken.
 
-    def run_of(kernel: Any) -> Callable[..., Any]:
-        now, own = _taking.get(), vars(kernel).get("run")
-        run = original if own is None else lambda _kernel, *args, **kwargs: own(*args, **kwargs)
-        return functools.partial(now[0], run, kernel) if now else functools.partial(run, kernel)
+    Also those of a kernel for which somebody has put another `run` in its own place.
+    """
 
-    return property(
-        run_of, lambda kernel, run: vars(kernel).update(run=run), lambda kernel: vars(kernel).__delitem__("run")
-    )
+    def __init__(self, original: Take) -> None:
+        self._original = original
+
+    def __get__(self, kernel: Any, kind: Any) -> Callable[..., Any]:
+        if kernel is None:
+            return self._original
+        own = vars(kernel).get("run")
+        if not (takes := _taking.get()):
+            return MethodType(self._original, kernel) if own is None else own  # type: ignore[no-any-return]
+        run = self._original if own is None else lambda _kernel, *args, **kwargs: own(*args, **kwargs)
+        return functools.partial(takes[0], run, kernel)
+
+    def __set__(self, kernel: Any, run: Any) -> None:
+        vars(kernel)["run"] = run
+
+    def __delete__(self, kernel: Any) -> None:
+        if vars(kernel).pop("run", None) is None:
+            raise AttributeError("run")
 
 
 def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:

@@ -15,12 +15,23 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation, TritonKernel
+from triton_ops.backend import (
+    Arguments,
+    CompilesAtLaunch,
+    Executable,
+    MayCrash,
+    Operation,
+    ScratchAllocator,
+    TritonKernel,
+    TritonProcess,
+)
 from triton_ops.base import require
-from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found, register
+from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, RECORD, Decision, Found, register
+from triton_ops.dispatch.fast_launch import FastLaunch, KnownGrids
 from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
@@ -36,7 +47,7 @@ from triton_ops.dispatch.ladder import (
     policy_of,
     tune,
 )
-from triton_ops.dispatch.plans import PlannedCalls, forget_plans, launched_by
+from triton_ops.dispatch.plans import forget_plans, launched_by, unseen
 from triton_ops.exceptions import (
     ConfigValueError,
     KernelTypeError,
@@ -51,6 +62,7 @@ from triton_ops.values import TensorSpec, TuningResult
 
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
 _MOST = 256  # operations
+_PLAIN = (bool, int, float, str, type(None))  # of which equal ones of one class are one to a kernel
 _log = logging.getLogger("triton_ops")
 
 
@@ -149,7 +161,7 @@ class _Calls:
             if len(self._of_operations) >= _MOST:
                 self._of_operations.clear()
             calls = self._of_operations.setdefault(id(operation), _OfOperation(operation))
-        return calls.known.call(*args, **kwargs)
+        return calls.call(*args, **kwargs)
 
     def forget(self) -> None:
         """Have every call decided again."""
@@ -163,42 +175,71 @@ class _Calls:
 
 
 class _OfOperation(KnownCalls[KnownCall]):
-    """The calls of one operation; `known` calls it, by plans where its kernel's launch is all that a call does."""
+    """The calls of one operation."""
 
     def __init__(self, operation: Operation) -> None:
-        super().__init__(self._of_call)
-        self._operation, self.known, kernel = operation, cast(KnownCalls[KnownCall], self), operation.kernel
-        if isinstance(kernel, TritonKernel) and kernel.only_launches:
-            self.known = PlannedCalls(self._launched, grid=kernel.grid)
+        super().__init__(self._known)
+        self._operation = operation
+        self._launches: dict[Config, _DirectLaunches] = {}
 
-    def _launched(self, *args: Any, **kwargs: Any) -> Any:
-        known = self._of_call(args, kwargs)
-        result = known.run(*args, **kwargs)
-        launched_by(known.decision)
-        return result
-
-    def _of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KnownCall:
+    def _known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KnownCall:
         place, values = self.place(args, kwargs), _named(self._operation, args, kwargs)
         if place is None:  # such as a tensor without strides or an address
             for name, value in values.items():
                 if Arguments.is_tensor(value):
                     TensorSpec.check_strided(value, name)
-        return self.of(place, lambda: _decided(self._operation, values, list(values)[: len(args)]))
+        return self.of(place, lambda: self._decided(values, list(values)[: len(args)]))
+
+    def _decided(self, values: Mapping[str, Any], names: Sequence[str]) -> KnownCall:
+        """What a call comes to, whose positional arguments have these `names`."""
+        operation = self._operation
+        decision, arguments = safely_decided(operation, values), Arguments(keyword=dict(values))
+        if isinstance(operation.kernel, MayCrash):  # what is launched on no memory ends the use of the GPU
+            for tensor in arguments.tensors():
+                TensorSpec.check_memory(tensor, f"an argument of {operation.name}")
+        operation.kernel.check(decision.found.config, arguments)  # else it would overrule the call
+        config = decision.found.config.with_named_members()
+        run = self._direct(config) or partial(_launched, executable_of(operation, config, values), names)
+        return KnownCall(run, decision.counted.count.up, decision.ask, decision.within, decision)
+
+    def _direct(self, config: Config) -> Callable[..., Any] | None:
+        kernel = self._operation.kernel
+        if not isinstance(kernel, TritonKernel) or not kernel.only_launches:
+            return None
+        if (launches := self._launches.get(config)) is None:
+            launches = self._launches[config] = _DirectLaunches(kernel, config)
+        return launches.run
 
 
-def _decided(operation: Operation, values: Mapping[str, Any], names: Sequence[str]) -> KnownCall:
-    """What a call comes to, whose positional arguments have these `names`."""
-    decision, arguments = safely_decided(operation, values), Arguments(keyword=dict(values))
-    if isinstance(operation.kernel, MayCrash):  # what is launched on no memory ends the use of the GPU
-        for tensor in arguments.tensors():
-            TensorSpec.check_memory(tensor, f"an argument of {operation.name}")
-    operation.kernel.check(decision.found.config, arguments)  # else it would overrule the call
-    executable = executable_of(operation, decision.found.config.with_named_members(), values)
+def _launched(executable: Executable, names: Sequence[str], *args: Any, **kwargs: Any) -> Any:
+    return executable.launch(Arguments(keyword={**dict(zip(names, args, strict=False)), **kwargs}))
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return executable.launch(Arguments(keyword={**dict(zip(names, args, strict=False)), **kwargs}))
 
-    return KnownCall(run, decision.counted.count.up, decision.ask, decision.within, decision)
+class _DirectLaunches:
+    """The launches of a kernel with one config, known as those of a decorator that has this one alone."""
+
+    def __init__(self, kernel: TritonKernel, config: Config) -> None:
+        self._kernel, self._config = kernel, config
+        grids = KnownGrids((*kernel.parameter_names, *config))
+        self._grid = lambda meta: grids.of(kernel.grid, {**meta, **config})
+        own = SimpleNamespace(kwargs=dict(config), all_kwargs=lambda: config)
+        self._owner = SimpleNamespace(fn=kernel.function, configs=[own], cache={}, best_config=own)
+        self._fast = FastLaunch(kernel.function, (), self._owner)
+        answer = Found(config=config, rung=EXPLICIT, why="it is this config's kernel")
+        self._decision = Decision(found=answer, kernel=kernel.name, problem="", config=own)
+
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        """Launch."""
+        if self._fast.call(self._grid, *args, **kwargs) is not None:
+            return
+        changes, launcher = self._fast.changes, TritonProcess.launcher_of(self._kernel.function)
+        launch = partial(launcher, *args, grid=self._grid, warmup=False, **kwargs, **self._config)
+        compiled = ScratchAllocator.around(launch)()
+        plain = all(Arguments.is_tensor(value) or type(value) in _PLAIN for value in (*args, *kwargs.values()))
+        if plain and not getattr(getattr(compiled, "metadata", None), "global_scratch_size", 1):
+            self._fast.learn(
+                args, kwargs, self._grid, compiled, self._decision, (), self._owner, told=True, changes=changes
+            )
 
 
 _calls = _Calls()
@@ -320,10 +361,10 @@ def config_for(
     if earlier is not None and earlier.policy is not None and options is not None:
         forget_plans()
         _calls.shipped.pop(place, None)
-    decision = _calls.shipped.of(place, lambda: _of_shipped(operation, values, check, options))
+    decision = _calls.shipped.of(place, lambda: unseen(_of_shipped, operation, values, check, options))
     again = decision.policy is None or options is None  # else it is tuned at the next call
-    told = settings.folder_teller()
-    launched_by(decision, (_tuning.get, around if again else MISS), (told, told()))
+    sources = settings.sources_of_cache_dir
+    launched_by(decision, (_tuning.get, around if again else MISS), (sources, sources()))
     return decision.found.config
 
 

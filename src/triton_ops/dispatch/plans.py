@@ -1,29 +1,32 @@
-"""Plans: what the first call of a pattern did, written out as a function that later calls of the pattern repeat.
+"""Plans: what a call of a pattern did, written out as a function that later calls of the pattern repeat.
 
-A first call runs its body as it is, and a recorder sees each operator of torch and each launch. From these a plan is
-written: conditions under which it may not be the same, allocations, launches with the grid that they had and addresses
-of tensors as numbers, and the results. Views that only launches need become a distance between addresses; operators
-whose results nobody needs fall away. What depends on more than a pattern holds is named by the body (`beside`), and
-asked at each call. There is no plan where a recorder does not understand all that it sees: a number that is read from a
-tensor, a tensor that was made elsewhere, a kernel that runs as Python.
+The first call of a pattern runs its body as it is: a loop in which each call has a new size pays nothing more. At the
+second one a recorder sees each operator of torch and each launch. From these a plan is written: conditions under which
+it may not be the same, allocations, launches with the grid that they had and addresses of tensors as numbers, and the
+results. Views that only launches need become a distance between addresses; operators whose results nobody needs fall
+away. What depends on more than a pattern holds is named by the body (`beside`), and asked at each call; where it is
+asked of tensors there may be several plans, one for each answer. There is no plan where a recorder does not understand
+all that it sees: a number that is read from a tensor, a tensor that was made elsewhere, a launch inside of an operator,
+a kernel that runs as Python.
 
-Facts used, from torch 2.11 to 2.13: a `TorchDispatchMode` is given the very tensors that Python holds, below autograd;
-`torch._C._len_torch_function_stack`, `_len_torch_dispatch_stack` and `_functorch.peek_interpreter_stack` tell who else
-sees operators; `torch._C._dynamo.guards._empty_strided_cuda` and `_empty_strided_cpu` allocate without the dispatcher.
-From Triton 3.6 to 3.9: launchers take addresses as numbers, and of a descriptor its `base`, and what else it holds, as
-attributes.
+Facts used, from torch 2.11 to 2.13: a `TorchDispatchMode` is given the very tensors that Python holds, below autograd,
+and `_disable_current_modes` leaves it out; `torch._C._len_torch_function_stack`, `_len_torch_dispatch_stack` and
+`_functorch.peek_interpreter_stack` tell who else sees operators; `torch._C._dynamo.guards._empty_strided_cuda` and
+`_empty_strided_cpu` allocate without the dispatcher, and do not fill what is new where `_get_deterministic_algorithms`
+is true. From Triton 3.6 to 3.9: launchers take addresses as numbers, and of a descriptor its `base`, and what else it
+holds, as attributes.
 """
 
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
+from weakref import WeakSet
 
 from triton_ops.backend import Arguments, ScratchAllocator, launches_taken
 from triton_ops.base import require
@@ -39,7 +42,6 @@ from triton_ops.dispatch.direct_launch import (
     triton_driver,
     values_of_knobs,
 )
-from triton_ops.dispatch.fast_launch import KnownGrids
 from triton_ops.request import MISS, KnownCall, KnownCalls
 
 _code = lru_cache(1_024)(partial(compile, filename="<plan of a call>", mode="exec"))
@@ -48,6 +50,7 @@ _ALLOCATIONS = frozenset(
 )
 _PLAIN = (bool, int, float, str, type(None))
 _AXES = 3
+_MOST_ANSWERS = 128  # of what a call reads of its tensors, such as the weights of so many layers
 
 
 class UnrepeatableError(Exception):
@@ -60,51 +63,84 @@ class UnrepeatableError(Exception):
 
 @dataclass(eq=False)
 class _Value:
-    """A tensor of a recorded call: an argument, or made by `step`; a view of `root` that begins `offset` bytes on."""
+    """A tensor of a recorded call, made by `maker`, or an argument; a view of `base` that begins `offset` bytes on."""
 
     name: str
     tensor: Any
-    step: _Step | None = None
-    root: _Value = field(init=False)
+    maker: _Operator | None = None
+    base: _Value | None = None
     offset: int = 0
     wanted: bool = False  # as a tensor
     addressed: bool = False
 
-    def __post_init__(self) -> None:
-        self.root = self
+    @property
+    def root(self) -> _Value:
+        return self.base or self
+
+    @property
+    def address(self) -> str:
+        return f"{self.name}_at = {self.name}.data_ptr()"
 
 
-@dataclass(eq=False)
-class _Step:
-    """An operator of torch with its results, or a launch of the JIT function `kernel`."""
+@dataclass(frozen=True, eq=False)
+class _Operator:
+    """An operator of torch that has run, with the tensors that it gave."""
 
     run: Any
     args: Any
     kwargs: Mapping[str, Any]
-    results: list[_Value] = field(default_factory=list)
-    several: bool = False
-    kernel: Any = None
-    compiled: Any = None
-    grid: tuple[int, ...] = ()  # empty where it is asked for at each launch
+    results: Sequence[Any]
+    several: bool
+
+    @property
+    def inputs(self) -> Iterator[Any]:
+        return _tensors_in((self.args, self.kwargs))
 
     @property
     def allocates(self) -> bool:
-        """Whether the operator only makes memory, whose content is open."""
-        if self.kernel is not None or self.run._schema.name not in _ALLOCATIONS or self.kwargs.get("pin_memory"):
+        """Whether it only makes memory, whose content is open."""
+        if self.run._schema.name not in _ALLOCATIONS or self.kwargs.get("pin_memory"):
             return False
-        return str(self.results[0].tensor.layout) == "torch.strided"
+        return str(self.results[0].layout) == "torch.strided"
+
+
+@dataclass(frozen=True, eq=False)
+class _Launch:
+    """A launch of a JIT function, with the arguments in the order of its parameters."""
+
+    kernel: Any
+    compiled: Any
+    args: Sequence[Any]
+    grid: Sequence[int]
+
+    @property
+    def inputs(self) -> Iterator[Any]:
+        return _tensors_in([each.base if Arguments.is_descriptor(each) else each for each in self.args])
 
 
 _recorder: ContextVar[Recorder | None] = ContextVar("triton_ops_recorder", default=None)
 
 
+def unseen(function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)`, of which no plan repeats anything, such as a tune."""
+    if _recorder.get() is None:
+        return function(*args)
+    modes = require("torch.utils._python_dispatch", "a known call")
+    token = _recorder.set(None)
+    try:
+        with modes._disable_current_modes(), launches_taken(None):
+            return function(*args)
+    finally:
+        _recorder.reset(token)
+
+
 def beside(read: Callable[..., Any], *tensors: Any) -> Any:
     """`read(*tensors)`: what a call depends on beside the classes, shapes and values of its arguments.
 
-    It is read at each call; with another answer than at the first one the call is decided anew. Tensors, a tuple of
-    them, are taken as they are then, and always have the same shapes, dtypes and strides; None means there are none.
+    It is read at each call, and another answer is another call. Tensors, a tuple of them, are taken as they are then,
+    and always have the same shapes, dtypes and strides.
     """
-    answer = read(*tensors)
+    answer = unseen(read, *tensors)
     if (recorder := _recorder.get()) is not None:
         recorder.ask(read, tensors, answer)
     return answer
@@ -121,10 +157,9 @@ def launched_by(decision: Decision, *asked: tuple[Callable[[], Any], Any]) -> No
 
 
 class Recorder:
-    """Sees what a call with these values does; a `grid` that is given is a caller's own, and asked at each launch."""
+    """Sees what a call with these values does; no tensor outlives it."""
 
-    def __init__(self, values: Sequence[Any], grid: Callable[..., Any] | None = None) -> None:
-        self.grid = grid
+    def __init__(self, values: Sequence[Any]) -> None:
         self._values: dict[int, _Value] = {}
         self.names = [f"v{place}" for place in range(len(values))]
         self.repeated: list[tuple[str, str]] = []  # names of one tensor that was given twice
@@ -133,60 +168,67 @@ class Recorder:
                 self.repeated.append((name, self._values[id(value)].name))
             elif Arguments.is_tensor(value):
                 self._values[id(value)] = _Value(name, value)
-        self.refusal: UnrepeatableError | None = None
-        if any(value.tensor.is_neg() for value in self.values):
-            self.refuse("torch negates a tensor", now=True)
-        self.steps: list[_Step] = []
+        self.steps: list[_Operator | _Launch] = []
         self.counts: list[Any] = []
-        self.asked: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = []
+        self.asked: list[tuple[Callable[..., Any], Sequence[Any], Any]] = []
         self.place: tuple[Any, int] | None = None  # the driver and the device of launches
+        self.refusal = ""
+        self._of_today, self._in_operator = False, False
 
     def refuse(self, why: str, *, now: bool = False) -> None:
         """Let there be no plan, or none now."""
-        self.refusal = self.refusal or UnrepeatableError(why, now=now)
+        if not self.refusal:
+            self.refusal, self._of_today = why, now
+
+    def check(self) -> None:
+        """Raise UnrepeatableError if there is to be no plan."""
+        if self.refusal:
+            raise UnrepeatableError(self.refusal, now=self._of_today)
 
     def ask(self, read: Callable[..., Any], tensors: Sequence[Any], answer: Any) -> None:
         """Have something read at each call."""
-        self.asked.append((read, tuple(tensors), answer))
-        if isinstance(answer, tuple):
-            for tensor in answer:
-                self._values[id(tensor)] = _Value(f"t{len(self._values)}", tensor)
+        self.asked.append((read, tensors, answer))
+        for tensor in answer if isinstance(answer, tuple) and tensors else ():
+            self._values.setdefault(id(tensor), _Value(f"t{len(self._values)}", tensor))
 
     def operator(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """Run an operator, and note it."""
-        output = func(*args, **kwargs)
-        results = list(output) if isinstance(output, (tuple, list)) else [output]
+        self._in_operator = True
+        try:
+            output = func(*args, **kwargs)
+        finally:
+            self._in_operator = False
+        several = isinstance(output, (tuple, list))
+        results = list(output) if several else [output]
         if next(_tensors_in((args, kwargs, results)), None) is None:
             return output  # such as a dtype of dtypes
         tags = {str(tag).rpartition(".")[2] for tag in func.tags}
         if tags & {"data_dependent_output", "dynamic_output_shape"} or not all(map(Arguments.is_tensor, results)):
             self.refuse(f"{func} gives what only a tensor's values tell")
             return output
-        step = _Step(func, args, kwargs, several=isinstance(output, (tuple, list)))
+        step = _Operator(func, args, kwargs, results, several)
         for result in results:
             if id(result) not in self._values:
                 self._values[id(result)] = self._made(result, step)
-            step.results.append(self._values[id(result)])
         self.steps.append(step)
         return output
 
-    def _made(self, result: Any, step: _Step) -> _Value:
-        value, storage = _Value(f"t{len(self._values)}", result, step), result.untyped_storage()._cdata
-        for tensor in _tensors_in((step.args, step.kwargs)):
+    def _made(self, result: Any, step: _Operator) -> _Value:
+        name, storage = f"t{len(self._values)}", result.untyped_storage()._cdata
+        for tensor in step.inputs:
             of = self._values.get(id(tensor))
             if of is not None and tensor.untyped_storage()._cdata == storage:
-                value.root = of.root
-                value.offset = result.data_ptr() - of.root.tensor.data_ptr()
-                break
-        return value
+                return _Value(name, result, step, of.root, result.data_ptr() - of.root.tensor.data_ptr())
+        return _Value(name, result, step)
 
     def launch(self, run: Callable[..., Any], kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         """Launch, and note it."""
         compiled = run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
-        if not warmup:
-            if not hasattr(compiled, "packed_metadata") or "run" in vars(kernel):
-                self.refuse(f"{kernel} is not launched by Triton", now="run" in vars(kernel))
-                return compiled
+        if self._in_operator:
+            self.refuse("an operator of torch launches a kernel")
+        elif not hasattr(compiled, "packed_metadata") or "run" in vars(kernel):
+            self.refuse(f"{kernel} is not launched by Triton", now="run" in vars(kernel))
+        elif not warmup:
             names = [param.name for param in kernel.params]
             bound = {param.name: param.default for param in kernel.params if param.has_default}
             bound |= dict(zip(names, args, strict=False)) | {name: kwargs[name] for name in names if name in kwargs}
@@ -196,9 +238,7 @@ class Recorder:
             if self.place not in (None, place):
                 self.refuse("launches go to several devices")
             self.place = place
-            step = _Step(None, [bound[name] for name in names], bound | kwargs, kernel=kernel, compiled=compiled)
-            step.grid = (*extents, 1, 1)[:_AXES] if self.grid is None else ()
-            self.steps.append(step)
+            self.steps.append(_Launch(kernel, compiled, [bound[name] for name in names], (*extents, 1, 1)[:_AXES]))
         return compiled
 
     @property
@@ -211,12 +251,6 @@ class Recorder:
         if (own := self._values.get(id(value))) is None:
             raise UnrepeatableError("a tensor was made elsewhere")
         return own
-
-    def plan(self, result: Any) -> Callable[..., Any]:
-        """The function that repeats the call with other tensors; raises UnrepeatableError."""
-        if self.refusal is not None:
-            raise self.refusal
-        return _Writer(self, result).plan()
 
 
 def _empty(empty_strided: Callable[..., Any], device: Any, shape: Any, stride: Any, dtype: Any) -> Any:
@@ -242,83 +276,85 @@ class _Writer:
         self._lines: list[str] = []
         self._descriptors = 0
 
-    def plan(self) -> Callable[..., Any]:
+    def plan(self) -> _Plan:
+        """The plan of the call; raises UnrepeatableError."""
         recorder = self._recorder
-        launches = [step for step in recorder.steps if step.kernel is not None]
+        recorder.check()
         for tensor in _tensors_in(self._result):
             self._want(recorder.known(tensor))
         for step in reversed(recorder.steps):
             self._want_inputs(step)
-        doubts = self._doubts(launches)
-        self._lines += [
-            f"{value.name}_at = {value.name}.data_ptr()"
-            for value in recorder.values
-            if value.addressed and value.step is None
-        ]
-        for step in recorder.steps:
-            self._write(step, launches)
-        for count in recorder.counts:
-            self._lines.append(f"next({self._constant(count)})")
+        doubts, (reads, asked, answers) = self._doubts(), self._reads()
+        self._lines += [value.address for value in recorder.values if value.addressed and value.maker is None]
+        for place, step in enumerate(recorder.steps):
+            self._write_launch(step, f"l{place}_") if isinstance(step, _Launch) else self._write_operator(step)
+        self._lines += [f"next({self._constant(count)})" for count in recorder.counts]
         self._lines.append(f"return {self._written(self._result)}")
         body = "".join(f"        {line}\n" for line in [*doubts, *self._lines])
         given, values = ", ".join(self._space), ", ".join(recorder.names)
-        source = f"def made({given}):\n    def plan({values}):\n{body}    return plan"
+        source = (
+            f"def made({given}):\n    def plan({values}):\n{body}"
+            f"    def answers({values}):\n        return ({''.join(f'{each}, ' for each in reads)})\n"
+            "    return plan, answers"
+        )
         scope: dict[str, Any] = {}
         exec(_code(source), scope)
-        function: Callable[..., Any] = scope["made"](**self._space)
-        return function
+        return _Plan(*scope["made"](**self._space), tuple(asked), tuple(answers))
+
+    def _reads(self) -> tuple[list[str], list[Any], list[Any]]:
+        """What is read of tensors, as source and as it is, and the answers; what gives tensors is written as lines."""
+        reads, asked, answers = [], [], []
+        for ask, tensors, answer in self._recorder.asked:
+            reading = f"{self._constant(ask)}({', '.join(map(self._whole, tensors))})"
+            if tensors and isinstance(answer, tuple):
+                names = [self._recorder.known(tensor).name for tensor in answer]
+                self._lines.append(f"{', '.join(names)}, = {reading}")
+            elif tensors:
+                reads.append(reading)
+                asked.append((ask, *map(self._whole, tensors)))
+                answers.append(answer)
+        return reads, asked, answers
 
     def _want(self, value: _Value) -> None:
         """Have a tensor made by the plan."""
         if value.wanted:
             return
         value.wanted = True
-        if value.step is not None and not value.step.allocates:
-            for tensor in _tensors_in((value.step.args, value.step.kwargs)):
+        if value.maker is not None and not value.maker.allocates:
+            for tensor in value.maker.inputs:
                 self._want(self._recorder.known(tensor))
 
-    def _want_inputs(self, step: _Step) -> None:
-        """Have what a step needs made, if the step is needed."""
-        if step.kernel is None:
-            for tensor in _tensors_in((step.args, step.kwargs)) if step.run._schema.is_mutable else ():
-                self._want(self._recorder.known(tensor))
+    def _want_inputs(self, step: _Operator | _Launch) -> None:
+        """Have what a step needs made, if the step is needed whoever wants its results."""
+        if isinstance(step, _Operator) and not step.run._schema.is_mutable:
             return
-        for argument in step.args:
-            for tensor in [argument.base] if Arguments.is_descriptor(argument) else _tensors_in(argument):
-                root = self._recorder.known(tensor).root
-                root.addressed = True
-                self._want(root)
+        for tensor in step.inputs:
+            value = self._recorder.known(tensor)
+            if isinstance(step, _Launch):
+                value = value.root
+                value.addressed = True
+            self._want(value)
 
-    def _doubts(self, launches: Sequence[_Step]) -> list[str]:
-        torch, recorder = require("torch", "a known call"), self._recorder
-        own = torch._C
-        self._space |= {
-            "functions": own._len_torch_function_stack, "modes": own._len_torch_dispatch_stack,
-            "transforms": own._functorch.peek_interpreter_stack, "autocast": own._is_any_autocast_enabled,
-        }  # fmt: skip
-        conditions = ["functions()", "modes()", "transforms() is not None"]
-        conditions += [f"{value.name}.is_neg()" for value in recorder.values if value.name in recorder.names]
+    def _doubts(self) -> list[str]:
+        recorder = self._recorder
+        self._space |= _others()
+        conditions = [f"{name}()" for name in _others()]
+        conditions += [f"{each.name}.is_neg()" for each in recorder.values if each.name in recorder.names]
         conditions += [f"{again} is not {first}" for again, first in recorder.repeated]
-        if any(step.kernel is None and not step.allocates and self._is_needed(step) for step in recorder.steps):
-            if own._is_any_autocast_enabled():
-                raise UnrepeatableError("torch computes under autocast", now=True)
-            conditions.append("autocast()")
-        before: list[str] = []
         for ask, tensors, answer in recorder.asked:
-            reading = f"{self._constant(ask)}({', '.join(map(self._whole, tensors))})"
-            if isinstance(answer, tuple):
-                names = ", ".join(recorder.known(tensor).name for tensor in answer)
-                self._lines += [f"read = {reading}", "if read is None:", "    return miss", f"{names}, = read"]
-            elif (condition := f"{reading} != {self._constant(answer)}") not in conditions:
+            condition = f"{self._constant(ask)}() != {self._constant(answer)}"
+            if not tensors and condition not in conditions:
                 conditions.append(condition)
-        if launches and recorder.place is not None:
+        before: list[str] = []
+        if recorder.place is not None:
             driver, device = recorder.place
             space = process_space(driver, values_of_knobs())
             self._space |= space | {"device": device}
             before = ["active = driver.active"]
             conditions = ["active is not seen_driver", "device_of() != device", *conditions]
             conditions += [text.replace("@", "") for text in process_doubts(space)]
-            for place, kernel in enumerate(dict.fromkeys(step.kernel for step in launches)):
+            kernels = dict.fromkeys(step.kernel for step in recorder.steps if isinstance(step, _Launch))
+            for place, kernel in enumerate(kernels):
                 conditions += self._doubts_of(kernel, f"k{place}_", device)
         return [*before, f"if {' or '.join(conditions)}:", "    return miss"]
 
@@ -330,25 +366,25 @@ class _Writer:
         more = ["@caches[device] is not @cached", "@used_globals and changed(@used_globals)"]
         return [text.replace("@", prefix) for text in (*KERNEL_DOUBTS, *more)]
 
-    def _is_needed(self, step: _Step) -> bool:
-        return step.run._schema.is_mutable or any(value.wanted for value in step.results if value.step is step)
-
-    def _write(self, step: _Step, launches: Sequence[_Step]) -> None:
-        if step.kernel is not None:
-            self._write_launch(step, f"l{launches.index(step)}_")
+    def _write_operator(self, step: _Operator) -> None:
+        results = [self._recorder.known(each) for each in step.results]
+        made = [each for each in results if each.maker is step]
+        if not (step.run._schema.is_mutable or any(each.wanted for each in made)):
             return
-        if not self._is_needed(step):
-            return
-        names = ", ".join(value.name if value.step is step else "_" for value in step.results)
-        made = self._memory(step.results[0].tensor) if step.allocates else self._operator(step)
-        self._lines.append(f"{names}{',' if step.several else ''} = {made}")
-        self._lines += [
-            f"{value.name}_at = {value.name}.data_ptr()"
-            for value in step.results
-            if value.addressed and value.step is step
-        ]
+        if not step.allocates:
+            self._check_autocast(step, results)
+        names = ", ".join(each.name if each.maker is step else "_" for each in results)
+        value = self._memory(step.results[0]) if step.allocates else self._operator(step)
+        self._lines.append(f"{names}{',' if step.several else ''} = {value}")
+        self._lines += [each.address for each in made if each.addressed]
 
-    def _operator(self, step: _Step) -> str:
+    @staticmethod
+    def _check_autocast(step: _Operator, results: Sequence[_Value]) -> None:
+        computes = step.run._schema.is_mutable or any(each.base is None for each in results)
+        if computes and require("torch", "a known call")._C._is_any_autocast_enabled():
+            raise UnrepeatableError("torch computes under autocast")
+
+    def _operator(self, step: _Operator) -> str:
         arguments = [self._written(value) for value in step.args]
         arguments += [f"{name}={self._written(value)}" for name, value in step.kwargs.items()]
         return f"{self._constant(step.run)}({', '.join(arguments)})"
@@ -361,25 +397,15 @@ class _Writer:
             direct = partial(_empty, torch.empty_strided, tensor.device)
         return f"{self._constant(direct)}({', '.join(map(self._constant, facts))})"
 
-    def _write_launch(self, step: _Step, prefix: str) -> None:
+    def _write_launch(self, step: _Launch, prefix: str) -> None:
         run, added, in_one = launch_of(step.compiled)
         if run is step.compiled.run:  # it may ask for memory
             run = ScratchAllocator.around(run)
         self._space |= {f"{prefix}run": run, f"{prefix}function": step.compiled.function, f"{prefix}added": added}
-        arguments = "".join(
-            f"{self._argument(argument, param)}, "
-            for argument, param in zip(step.args, step.kernel.params, strict=True)
-        )
-        grid = ", ".join(map(self._constant, step.grid)) if step.grid else self._asked_grid(step)
+        arguments = "".join(f"{self._argument(*each)}, " for each in zip(step.args, step.kernel.params, strict=True))
+        grid = ", ".join(map(self._constant, step.grid))
         lead = f"{grid}, active.get_current_stream(device), {prefix}function, *{prefix}added"
         self._lines.append(f"{prefix}run({lead}, {f'({arguments})' if in_one else arguments})")
-
-    def _asked_grid(self, step: _Step) -> str:
-        asked = self._constant(KnownGrids(tuple(param.name for param in step.kernel.params)).of)
-        for tensor in _tensors_in(step.kwargs):
-            self._whole(tensor)
-        meta = ", ".join(f"{name!r}: {self._written(value)}" for name, value in step.kwargs.items())
-        return f"*(*{asked}({self._constant(self._recorder.grid)}, {{{meta}}}), 1, 1)[:{_AXES}]"
 
     def _argument(self, argument: Any, param: Any) -> str:
         if Arguments.is_tensor(argument):
@@ -415,7 +441,7 @@ class _Writer:
         value = self._recorder.known(tensor)
         whole = value.root.tensor
         same = (tensor.shape, tensor.stride()) == (whole.shape, whole.stride())
-        if value.root.step is not None or value.offset or not same:
+        if value.root.maker is not None or value.offset or not same:
             raise UnrepeatableError("what a call depends on is read from another tensor than its arguments")
         return value.root.name
 
@@ -434,6 +460,16 @@ class _Writer:
         name = f"c{len(self._space)}"
         self._space[name] = value
         return name
+
+
+@cache
+def _others() -> dict[str, Callable[[], Any]]:
+    """What tells of others that see or change what torch does: each gives something false where there are none."""
+    own = require("torch", "a known call")._C
+    return {
+        "functions": own._len_torch_function_stack, "modes": own._len_torch_dispatch_stack,
+        "transforms": own._functorch.peek_interpreter_stack, "fills": own._get_deterministic_algorithms,
+    }  # fmt: skip
 
 
 @cache
@@ -463,56 +499,100 @@ def _recording(recorder: Recorder) -> Iterator[None]:
         _recorder.reset(token)
 
 
+class _Plan(NamedTuple):
+    """A plan with what it reads of tensors, first, and the answers that it had."""
+
+    run: Callable[..., Any]
+    read: Callable[..., tuple[Any, ...]]
+    reads: tuple[Any, ...]
+    answers: tuple[Any, ...]
+
+
+class _Plans(dict[tuple[Any, ...], Callable[..., Any]]):
+    """The plans of calls that read the same of their tensors, by the answers."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self._read, self.reads = plan.read, plan.reads
+
+    def run(self, *values: Any) -> Any:
+        """Run the plan of these values; `MISS` where there is none."""
+        return self.get(self._read(*values), _missed)(*values)
+
+
+def _missed(*_values: Any) -> Any:
+    return MISS
+
+
+def _by_name(function: Callable[..., Any], count: int, names: Sequence[str], *values: Any) -> Any:
+    return function(*values[:count], **dict(zip(names, values[count:], strict=True)))
+
+
+def _plainly(run: Any, **_arguments: Any) -> Any:
+    return run
+
+
 class PlannedCalls(KnownCalls[KnownCall]):
     """The calls of one function that does its work by launches and by operators of torch: plans, by their patterns.
 
     `call` is the function. `around` makes of what repeats a call what is run in its place; it is given the arguments of
-    the first call too, and the values in order when it runs. `first_of` gives for some values other calls of the same
-    arguments, whose first result is the one here. `grid` is as for a `Recorder`.
+    a call too, and the values in order when it runs.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], around: Callable[..., Any] | None = None,
-        first_of: Callable[[Sequence[Any]], PlannedCalls | None] = lambda _: None,
-        grid: Callable[..., Any] | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(self._decided, ["gradients"], in_order=True)
-        self._function, self._around, self._first_of, self._grid = function, around, first_of, grid
+    decisions: ClassVar[Sequence[Decision]] = ()
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __init__(self, function: Callable[..., Any], around: Callable[..., Any] = _plainly) -> None:
+        super().__init__(self._decided, ["autocast", "gradients"], in_order=True)
+        self._function, self._around = function, around
         _planned.add(self)
+        register(self)
+
+    forget = KnownCalls.clear
 
     def _decided(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KnownCall:
-        place, values = self.place(args, kwargs), (*args, *kwargs.values())
-        if (others := self._first_of(values)) is not None:
-            return KnownCall(partial(self._of_others, others, place))
-        recorded = place is not None and _can_record(values)
-        return KnownCall(partial(self._recorded, place) if recorded else self._plainly)
+        place = self.place(args, kwargs)
+        run = partial(_by_name, self._function, len(args), tuple(kwargs)) if kwargs else self._function
+        around = partial(self._around, args=args, kwargs=kwargs)
+        known = None if place is None else self.get(place)
+        if known is None:  # it is met for the first time
+            self.keep(place, KnownCall(_missed))
+        elif len(known.decision or ()) < _MOST_ANSWERS and _can_record((*args, *kwargs.values())):
+            return KnownCall(partial(self._recorded, place, run, around))
+        return KnownCall(around(run))
 
-    def _of_others(self, others: PlannedCalls, place: Any, *args: Any, **kwargs: Any) -> Any:
-        output, *_ = others.call(*args, **kwargs)
-        if (known := others.get(others.place(args, kwargs))) is not None:
-            self.keep(place, KnownCall(partial(_first_result, known.run)))
-        return output
-
-    def _plainly(self, *args: Any, **kwargs: Any) -> Any:
-        return self._run_of(self._function, args, kwargs)(*args, *kwargs.values())
-
-    def _run_of(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A function of this one's arguments as one of the values in order, with what is around it."""
-        run = partial(_by_name, function, len(args), tuple(kwargs)) if kwargs else function
-        return run if self._around is None else self._around(run, args, kwargs)
-
-    def _recorded(self, place: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder = Recorder((*args, *kwargs.values()), self._grid)
+    def _recorded(self, place: Any, run: Callable[..., Any], around: Callable[..., Any], *values: Any) -> Any:
+        recorder = Recorder(values)
         with _recording(recorder):
-            result = self._function(*args, **kwargs)
-        output = self._run_of(lambda *_args, **_kwargs: result, args, kwargs)(*args, *kwargs.values())
+            result = run(*values)
+        output = around(lambda *_: result)(*values)
         try:
-            plan = recorder.plan(result)
-            self.keep(place, KnownCall(plan if self._around is None else self._around(plan, args, kwargs)))
+            plan = _Writer(recorder, result).plan()
+            self._plan(place, plan, around)
         except UnrepeatableError as why:
-            if not why.now:
-                self.keep(place, KnownCall(self._run_of(self._function, args, kwargs)))
+            known = self.pop(place, None)
+            if known is not None and not why.now:
+                self.keep(place, KnownCall(around(run)))
         return output
+
+    def _plan(self, place: Any, plan: _Plan, around: Callable[..., Any]) -> None:
+        known = self.get(place)
+        if known is None:  # it was forgotten meanwhile
+            return
+        if not plan.reads:
+            self.keep(place, KnownCall(around(plan.run)))
+            return
+        plans = known.decision if known.decision and known.decision.reads == plan.reads else _Plans(plan)
+        plans[plan.answers] = plan.run
+        self.keep(place, KnownCall(around(plans.run), decision=plans))
+
+
+_planned: WeakSet[PlannedCalls] = WeakSet()
+
+
+def forget_plans() -> None:
+    """Have every call decided again."""
+    for calls in list(_planned):
+        calls.clear()
 
 
 def shortcut(function: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
@@ -520,71 +600,31 @@ def shortcut(function: Callable[..., Any], args: Sequence[Any]) -> Callable[...,
 
     Whoever uses it looks up all that a plan's place holds.
     """
-    named = function.keywords if isinstance(function, partial) and not function.args else {}
-    calls = getattr(function.func if isinstance(function, partial) else function, "calls", None)
-    place = calls.place(args, named) if isinstance(calls, PlannedCalls) else None
-    if calls is None or place is None:
+    calls = getattr(function, "calls", None)
+    if not isinstance(calls, PlannedCalls) or (place := calls.place(args, {})) is None:
         return function
-    more = tuple(named.values())
 
     def run(*values: Any) -> Any:
         known = calls.get(place)
-        output = MISS if known is None else known.run(*values, *more)
+        output = MISS if known is None else known.run(*values)
         return function(*values) if output is MISS else output
 
     return run
 
 
-def _first_result(run: Callable[..., Any], *values: Any) -> Any:
-    output = run(*values)
-    return output if output is MISS else output[0]
-
-
-def _by_name(function: Callable[..., Any], count: int, names: Sequence[str], *values: Any) -> Any:
-    return function(*values[:count], **dict(zip(names, values[count:], strict=True)))
-
-
 def _can_record(values: Sequence[Any]) -> bool:
     """Whether what a call does now is what it does without anybody else in between."""
     torch: Any = require("torch", "a known call")
-    own, driver = torch._C, triton_driver()
-    if own._len_torch_function_stack() or own._len_torch_dispatch_stack() or own._functorch.peek_interpreter_stack():
-        return False
     kinds = (torch.Tensor, torch.nn.Parameter)
     tensors = [value for value in values if Arguments.is_tensor(value)]
-    if any(type(tensor) not in kinds for tensor in tensors) or not runs_as_triton(None):
+    if any(each() for each in _others().values()) or not runs_as_triton(None):
+        return False
+    if any(type(tensor) not in kinds or tensor.is_neg() for tensor in tensors):
         return False
     try:
-        active = driver.active
+        active = triton_driver().active
     except RuntimeError:  # there is no driver, or several
         return False
     space = process_space(active, values_of_knobs())
     here = all(tensor.device.type != "cuda" or tensor.device.index == space["device_of"]() for tensor in tensors)
     return here and not (space["calls_before"] or space["calls_after"])
-
-
-class _Planned:
-    """The plans of this process."""
-
-    def __init__(self) -> None:
-        self._calls: weakref.WeakValueDictionary[int, PlannedCalls] = weakref.WeakValueDictionary()
-        self.decisions: list[Decision] = []
-        register(self)
-
-    def add(self, calls: PlannedCalls) -> None:
-        """Forget the plans of `calls` with all others from now on."""
-        self._calls[id(calls)] = calls
-
-    def forget(self) -> None:
-        """Have every call decided again."""
-        for calls in list(self._calls.values()):
-            calls.clear()
-
-    def begin_anew(self) -> None:
-        """Forget every plan, in a forked child."""
-        for calls in list(self._calls.values()):
-            calls.begin_anew()
-
-
-_planned = _Planned()
-forget_plans = _planned.forget

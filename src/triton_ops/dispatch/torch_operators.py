@@ -255,9 +255,7 @@ def compilable(
 
         name = function.__name__.strip("_")
         operator = Operator(name=name, schema=schema, run=in_graph, gradient=gradient)
-        calls = PlannedCalls(
-            checked, operator.attached, lambda values: training.calls if training and recorded(values) else None
-        )
+        calls = PlannedCalls(checked, operator.attached)
 
         @constant
         def ready() -> bool:
@@ -267,12 +265,12 @@ def compilable(
         @wraps(function)
         def public(*args: _P.args, **kwargs: _P.kwargs) -> _T:
             torch: Any = sys.modules.get("torch")
+            if training is not None and recorded((*args, *kwargs.values())):
+                return training(*args, **kwargs)[0]  # type: ignore[no-any-return]
             if torch is None or not torch.compiler.is_compiling():
                 if hasattr(kwargs.get("config"), "all_kwargs"):
                     kwargs["config"] = _plain(kwargs["config"])  # may be changed in place
                 return calls.call(*args, **kwargs)  # type: ignore[no-any-return]
-            if training is not None and recorded((*args, *kwargs.values())):
-                return training(*args, **kwargs)[0]  # type: ignore[no-any-return]
             ready()
             if "config" in kwargs:
                 kwargs["config"] = _told(kwargs["config"])

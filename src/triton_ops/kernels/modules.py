@@ -11,7 +11,7 @@ from triton_ops.base import base_class, require
 from triton_ops.dispatch import Gradient, beside, capturing, compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.call import check_activation, validate_eps, validate_head_dim, validate_positive_dimensions
-from triton_ops.kernels.fp8_gemm import fp8_gemm
+from triton_ops.kernels.fp8_gemm import multiply_into
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.fp8_quantize.problems import DTYPES
 from triton_ops.kernels.gated_mlp import fused_gated_mlp
@@ -83,30 +83,19 @@ def copies() -> MutableMapping[Any, tuple[Any, Any, Any]]:
     return require("torch.utils.weak", "FP8Linear").WeakTensorKeyDictionary()  # type: ignore[no-any-return]
 
 
-def _version(weight: Any) -> Any:
-    """What a copy of a weight belongs to; None where none is kept.
-
-    Tensors of inference mode do not count their changes: they are quantised at every call.
-    """
-    if weight.is_inference() or is_fake(weight) or capturing() or _warming_up(weight):
-        return None
-    return weight.data_ptr(), weight._version, weight.dtype, weight.device
-
-
-def kept_weight(weight: Any) -> tuple[Any, Any] | None:
-    """The weight in 8 bits with a scale for each row, as the last call has kept them; None if it has changed since."""
-    version, copy = _version(weight), copies().get(weight)
-    if copy is None or copy[0] == version:
-        return None if copy is None else copy[1:]
-    forget_weight(weight)
-    return None
-
-
 def quantised_weight(weight: Any) -> tuple[Any, Any]:
-    """The weight in 8 bits with a scale for each row; kept for the next call."""
+    """The weight in 8 bits with a scale for each row; kept from the last call, if it has not changed since."""
+    # Tensors of inference mode do not count their changes: they are quantised at every call.
+    keeps = not (weight.is_inference() or is_fake(weight) or capturing() or _warming_up(weight))
+    version = (weight.data_ptr(), weight._version, weight.dtype, weight.device) if keeps else None
+    copy = copies().get(weight)
+    if copy is not None and copy[0] == version:
+        return copy[1:]
     codes, scale = quantize_fp8(weight.detach().contiguous(), granularity="row")
-    if (version := _version(weight)) is not None:
+    if keeps:
         copies()[weight] = (version, codes, scale)
+    else:
+        forget_weight(weight)
     return codes, scale
 
 
@@ -158,10 +147,13 @@ def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) 
 
     rows = x.detach().reshape(-1, x.shape[-1]).contiguous()
     codes, scale = quantize_fp8(rows, granularity="row")
-    turned, turned_scale = beside(kept_weight, weight) or quantised_weight(weight)
-    bias = None if bias is None else bias.detach()
-    product = fp8_gemm(codes, turned.t(), scale, turned_scale.t(), x.dtype, bias=bias, fast_accum=fast_accum)
-    return product if x.ndim == 2 else product.view(*x.shape[:-1], weight.shape[0])
+    turned, turned_scale = beside(quantised_weight, weight)
+    out = x.new_empty((*x.shape[:-1], weight.shape[0]))
+    multiply_into(
+        out.view(-1, weight.shape[0]), codes, turned.t(), scale, turned_scale.t(),
+        bias=None if bias is None else bias.detach(), fast_accum=fast_accum,
+    )  # fmt: skip
+    return out
 
 
 class FP8Linear(base_class("torch.nn", "Linear", "FP8Linear")):  # type: ignore[misc]

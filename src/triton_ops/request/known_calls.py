@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -139,7 +139,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
             self.call = own
             return own(*args, **kwargs)
         known = self._decide(args, kwargs)
-        result = known.run(*args, **kwargs)
+        result = known.run(*args, *kwargs.values()) if self._in_order else known.run(*args, **kwargs)
         if known.up is not None:
             known.up()
         return result
@@ -231,4 +231,4 @@ def _kind(value: Any) -> Any:
         hash(value)
     except TypeError:
         return _DESCRIBED
-    return _VALUE
+    return _DESCRIBED if isinstance(value, MutableMapping) else _VALUE

@@ -57,6 +57,7 @@ def launched_by(call, launched, given):
 
 def check_alike(call, launched, *given):
     first = launched_by(call, launched, given)
+    assert launched_by(call, launched, given) == first
     with ordinary_launches() as ordinary:
         known = launched_by(call, launched, given)
     assert not ordinary
