@@ -159,8 +159,9 @@ def launches_taken(take: Take | None) -> Iterator[None]:
     """
     outer = _taking.get()
     _watch_runs()
-    own = functools.partial(_nested, take, outer[0]) if take and outer else take
-    takes = [own] if own else []  # a thread of `_in_threads` may go on after the block
+    takes: list[Take] = []  # a thread of `_in_threads` may go on after the block
+    if take is not None:
+        takes.append(functools.partial(_nested, take, outer[0]) if outer else take)
     token = _taking.set(takes)
     try:
         yield
@@ -196,7 +197,7 @@ class _Run:
             return self._original
         own = vars(kernel).get("run")
         if not (takes := _taking.get()):
-            return MethodType(self._original, kernel) if own is None else own  # type: ignore[no-any-return]
+            return MethodType(self._original, kernel) if own is None else own
         run = self._original if own is None else lambda _kernel, *args, **kwargs: own(*args, **kwargs)
         return functools.partial(takes[0], run, kernel)
 
@@ -204,8 +205,7 @@ class _Run:
         vars(kernel)["run"] = run
 
     def __delete__(self, kernel: Any) -> None:
-        if vars(kernel).pop("run", None) is None:
-            raise AttributeError("run")
+        del vars(kernel)["run"]
 
 
 def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:

@@ -4,10 +4,9 @@ The first call of a pattern runs its body as it is: a loop in which each call ha
 second one a recorder sees each operator of torch and each launch. From these a plan is written: conditions under which
 it may not be the same, allocations, launches with the grid that they had and addresses of tensors as numbers, and the
 results. Views that only launches need become a distance between addresses; operators whose results nobody needs fall
-away. What depends on more than a pattern holds is named by the body (`beside`), and asked at each call; where it is
-asked of tensors there may be several plans, one for each answer. There is no plan where a recorder does not understand
-all that it sees: a number that is read from a tensor, a tensor that was made elsewhere, a launch inside of an operator,
-a kernel that runs as Python.
+away. What depends on more than a pattern holds is named by the body (`beside`), and asked at each call. There is no
+plan where a recorder does not understand all that it sees: a number that is read from a tensor, a tensor that was made
+elsewhere, a launch inside of an operator, a kernel that runs as Python.
 
 Facts used, from torch 2.11 to 2.13: a `TorchDispatchMode` is given the very tensors that Python holds, below autograd,
 and `_disable_current_modes` leaves it out; `torch._C._len_torch_function_stack`, `_len_torch_dispatch_stack` and
@@ -25,7 +24,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 from triton_ops.backend import Arguments, ScratchAllocator, launches_taken
@@ -50,7 +49,6 @@ _ALLOCATIONS = frozenset(
 )
 _PLAIN = (bool, int, float, str, type(None))
 _AXES = 3
-_MOST_ANSWERS = 128  # of what a call reads of its tensors, such as the weights of so many layers
 
 
 class UnrepeatableError(Exception):
@@ -137,8 +135,9 @@ def unseen(function: Callable[..., Any], *args: Any) -> Any:
 def beside(read: Callable[..., Any], *tensors: Any) -> Any:
     """`read(*tensors)`: what a call depends on beside the classes, shapes and values of its arguments.
 
-    It is read at each call, and another answer is another call. Tensors, a tuple of them, are taken as they are then,
-    and always have the same shapes, dtypes and strides.
+    It is read at each call of the same `tensors`, which are arguments of the call; with another answer the call is
+    decided anew. Tensors, a tuple of them, are taken as they are then, and always have the same shapes, dtypes and
+    strides.
     """
     answer = unseen(read, *tensors)
     if (recorder := _recorder.get()) is not None:
@@ -172,18 +171,11 @@ class Recorder:
         self.counts: list[Any] = []
         self.asked: list[tuple[Callable[..., Any], Sequence[Any], Any]] = []
         self.place: tuple[Any, int] | None = None  # the driver and the device of launches
-        self.refusal = ""
-        self._of_today, self._in_operator = False, False
+        self.refusal, self._in_operator = "", False
 
-    def refuse(self, why: str, *, now: bool = False) -> None:
-        """Let there be no plan, or none now."""
-        if not self.refusal:
-            self.refusal, self._of_today = why, now
-
-    def check(self) -> None:
-        """Raise UnrepeatableError if there is to be no plan."""
-        if self.refusal:
-            raise UnrepeatableError(self.refusal, now=self._of_today)
+    def refuse(self, why: str) -> None:
+        """Let there be no plan."""
+        self.refusal = self.refusal or why
 
     def ask(self, read: Callable[..., Any], tensors: Sequence[Any], answer: Any) -> None:
         """Have something read at each call."""
@@ -226,8 +218,8 @@ class Recorder:
         compiled = run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
         if self._in_operator:
             self.refuse("an operator of torch launches a kernel")
-        elif not hasattr(compiled, "packed_metadata") or "run" in vars(kernel):
-            self.refuse(f"{kernel} is not launched by Triton", now="run" in vars(kernel))
+        elif not hasattr(kernel, "device_caches"):
+            self.refuse("a kernel runs as Python")
         elif not warmup:
             names = [param.name for param in kernel.params]
             bound = {param.name: param.default for param in kernel.params if param.has_default}
@@ -253,10 +245,6 @@ class Recorder:
         return own
 
 
-def _empty(empty_strided: Callable[..., Any], device: Any, shape: Any, stride: Any, dtype: Any) -> Any:
-    return empty_strided(shape, stride, dtype=dtype, device=device)
-
-
 def _tensors_in(value: Any) -> Iterator[Any]:
     if Arguments.is_tensor(value):
         yield value
@@ -276,15 +264,16 @@ class _Writer:
         self._lines: list[str] = []
         self._descriptors = 0
 
-    def plan(self) -> _Plan:
-        """The plan of the call; raises UnrepeatableError."""
+    def plan(self) -> Callable[..., Any]:
+        """The function that repeats the call with other tensors; raises UnrepeatableError."""
         recorder = self._recorder
-        recorder.check()
+        if recorder.refusal:
+            raise UnrepeatableError(recorder.refusal)
         for tensor in _tensors_in(self._result):
             self._want(recorder.known(tensor))
         for step in reversed(recorder.steps):
             self._want_inputs(step)
-        doubts, (reads, asked, answers) = self._doubts(), self._reads()
+        doubts = self._doubts()
         self._lines += [value.address for value in recorder.values if value.addressed and value.maker is None]
         for place, step in enumerate(recorder.steps):
             self._write_launch(step, f"l{place}_") if isinstance(step, _Launch) else self._write_operator(step)
@@ -292,28 +281,11 @@ class _Writer:
         self._lines.append(f"return {self._written(self._result)}")
         body = "".join(f"        {line}\n" for line in [*doubts, *self._lines])
         given, values = ", ".join(self._space), ", ".join(recorder.names)
-        source = (
-            f"def made({given}):\n    def plan({values}):\n{body}"
-            f"    def answers({values}):\n        return ({''.join(f'{each}, ' for each in reads)})\n"
-            "    return plan, answers"
-        )
+        source = f"def made({given}):\n    def plan({values}):\n{body}    return plan"
         scope: dict[str, Any] = {}
         exec(_code(source), scope)
-        return _Plan(*scope["made"](**self._space), tuple(asked), tuple(answers))
-
-    def _reads(self) -> tuple[list[str], list[Any], list[Any]]:
-        """What is read of tensors, as source and as it is, and the answers; what gives tensors is written as lines."""
-        reads, asked, answers = [], [], []
-        for ask, tensors, answer in self._recorder.asked:
-            reading = f"{self._constant(ask)}({', '.join(map(self._whole, tensors))})"
-            if tensors and isinstance(answer, tuple):
-                names = [self._recorder.known(tensor).name for tensor in answer]
-                self._lines.append(f"{', '.join(names)}, = {reading}")
-            elif tensors:
-                reads.append(reading)
-                asked.append((ask, *map(self._whole, tensors)))
-                answers.append(answer)
-        return reads, asked, answers
+        function: Callable[..., Any] = scope["made"](**self._space)
+        return function
 
     def _want(self, value: _Value) -> None:
         """Have a tensor made by the plan."""
@@ -342,8 +314,10 @@ class _Writer:
         conditions += [f"{each.name}.is_neg()" for each in recorder.values if each.name in recorder.names]
         conditions += [f"{again} is not {first}" for again, first in recorder.repeated]
         for ask, tensors, answer in recorder.asked:
-            condition = f"{self._constant(ask)}() != {self._constant(answer)}"
-            if not tensors and condition not in conditions:
+            reading = f"{self._constant(ask)}({', '.join(map(self._argument_of_call, tensors))})"
+            if tensors and isinstance(answer, tuple):
+                self._lines.append(f"{''.join(f'{recorder.known(each).name}, ' for each in answer)} = {reading}")
+            elif (condition := f"{reading} != {self._constant(answer)}") not in conditions:
                 conditions.append(condition)
         before: list[str] = []
         if recorder.place is not None:
@@ -394,10 +368,12 @@ class _Writer:
         facts = tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
         direct = getattr(getattr(torch._C._dynamo, "guards", None), f"_empty_strided_{tensor.device.type}", None)
         if direct is None or tensor.device.index not in (None, self._recorder.place and self._recorder.place[1]):
-            direct = partial(_empty, torch.empty_strided, tensor.device)
+            raise UnrepeatableError("memory is not made on the current device")
         return f"{self._constant(direct)}({', '.join(map(self._constant, facts))})"
 
     def _write_launch(self, step: _Launch, prefix: str) -> None:
+        if not hasattr(step.compiled, "packed_metadata"):
+            raise UnrepeatableError("Triton has given no compiled kernel")
         run, added, in_one = launch_of(step.compiled)
         if run is step.compiled.run:  # it may ask for memory
             run = ScratchAllocator.around(run)
@@ -436,14 +412,11 @@ class _Writer:
         self._lines += [f"{name} = {made}()", f"{name}.base = {value.root.name}"]
         return name
 
-    def _whole(self, tensor: Any) -> str:
-        """The name of an argument of the call, for a tensor that is one, or shows all of it."""
-        value = self._recorder.known(tensor)
-        whole = value.root.tensor
-        same = (tensor.shape, tensor.stride()) == (whole.shape, whole.stride())
-        if value.root.maker is not None or value.offset or not same:
+    def _argument_of_call(self, tensor: Any) -> str:
+        name = self._recorder.known(tensor).name
+        if name not in self._recorder.names:
             raise UnrepeatableError("what a call depends on is read from another tensor than its arguments")
-        return value.root.name
+        return name
 
     def _written(self, value: Any) -> str:
         if Arguments.is_tensor(value):
@@ -499,26 +472,6 @@ def _recording(recorder: Recorder) -> Iterator[None]:
         _recorder.reset(token)
 
 
-class _Plan(NamedTuple):
-    """A plan with what it reads of tensors, first, and the answers that it had."""
-
-    run: Callable[..., Any]
-    read: Callable[..., tuple[Any, ...]]
-    reads: tuple[Any, ...]
-    answers: tuple[Any, ...]
-
-
-class _Plans(dict[tuple[Any, ...], Callable[..., Any]]):
-    """The plans of calls that read the same of their tensors, by the answers."""
-
-    def __init__(self, plan: _Plan) -> None:
-        self._read, self.reads = plan.read, plan.reads
-
-    def run(self, *values: Any) -> Any:
-        """Run the plan of these values; `MISS` where there is none."""
-        return self.get(self._read(*values), _missed)(*values)
-
-
 def _missed(*_values: Any) -> Any:
     return MISS
 
@@ -535,14 +488,17 @@ class PlannedCalls(KnownCalls[KnownCall]):
     """The calls of one function that does its work by launches and by operators of torch: plans, by their patterns.
 
     `call` is the function. `around` makes of what repeats a call what is run in its place; it is given the arguments of
-    a call too, and the values in order when it runs.
+    a call too, and the values in order when it runs. `counts` is as for `KnownCalls`.
     """
 
     decisions: ClassVar[Sequence[Decision]] = ()
     __hash__ = object.__hash__  # type: ignore[assignment]
 
-    def __init__(self, function: Callable[..., Any], around: Callable[..., Any] = _plainly) -> None:
-        super().__init__(self._decided, ["autocast", "gradients"], in_order=True)
+    def __init__(
+        self, function: Callable[..., Any], around: Callable[..., Any] = _plainly,
+        counts: Callable[..., Any] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(self._decided, ["autocast", "gradients"], in_order=True, counts=counts)
         self._function, self._around = function, around
         _planned.add(self)
         register(self)
@@ -556,7 +512,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
         known = None if place is None else self.get(place)
         if known is None:  # it is met for the first time
             self.keep(place, KnownCall(_missed))
-        elif len(known.decision or ()) < _MOST_ANSWERS and _can_record((*args, *kwargs.values())):
+        elif _can_record((*args, *kwargs.values())):
             return KnownCall(partial(self._recorded, place, run, around))
         return KnownCall(around(run))
 
@@ -565,25 +521,14 @@ class PlannedCalls(KnownCalls[KnownCall]):
         with _recording(recorder):
             result = run(*values)
         output = around(lambda *_: result)(*values)
+        plan: Callable[..., Any] | None
         try:
             plan = _Writer(recorder, result).plan()
-            self._plan(place, plan, around)
         except UnrepeatableError as why:
-            known = self.pop(place, None)
-            if known is not None and not why.now:
-                self.keep(place, KnownCall(around(run)))
+            plan = None if why.now else run
+        if self.pop(place, None) is not None and plan is not None:  # else it was forgotten meanwhile
+            self.keep(place, KnownCall(around(plan)))
         return output
-
-    def _plan(self, place: Any, plan: _Plan, around: Callable[..., Any]) -> None:
-        known = self.get(place)
-        if known is None:  # it was forgotten meanwhile
-            return
-        if not plan.reads:
-            self.keep(place, KnownCall(around(plan.run)))
-            return
-        plans = known.decision if known.decision and known.decision.reads == plan.reads else _Plans(plan)
-        plans[plan.answers] = plan.run
-        self.keep(place, KnownCall(around(plans.run), decision=plans))
 
 
 _planned: WeakSet[PlannedCalls] = WeakSet()

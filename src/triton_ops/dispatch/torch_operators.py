@@ -236,18 +236,18 @@ class Operator:
 
 
 def compilable(
-    schema: str, *, gradient: Gradient | None = None, training: Any = None
+    schema: str, *, gradient: Gradient | None = None, training: Any = None, counts: Callable[..., Any] | None = None
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Decorator of a public function, whose call is one operator while torch traces it.
 
     `schema` are the function's arguments with their defaults, and its results, as torch writes them; `config` is a
     text. `training` is another such function of the same arguments, whose first result is that of this one: called
-    where a gradient will be asked for.
+    where a gradient will be asked for. `counts` is as for `KnownCalls`.
     """
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
         checked = _with_options(function)
-        in_graphs = PlannedCalls(checked)  # of which torch records the gradient itself
+        in_graphs = PlannedCalls(checked, counts=counts)  # of which torch records the gradient itself
 
         @wraps(function)
         def in_graph(*args: Any, **kwargs: Any) -> Any:
@@ -255,7 +255,7 @@ def compilable(
 
         name = function.__name__.strip("_")
         operator = Operator(name=name, schema=schema, run=in_graph, gradient=gradient)
-        calls = PlannedCalls(checked, operator.attached)
+        calls = PlannedCalls(checked, operator.attached, counts)
 
         @constant
         def ready() -> bool:

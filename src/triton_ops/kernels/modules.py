@@ -11,7 +11,7 @@ from triton_ops.base import base_class, require
 from triton_ops.dispatch import Gradient, beside, capturing, compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.call import check_activation, validate_eps, validate_head_dim, validate_positive_dimensions
-from triton_ops.kernels.fp8_gemm import multiply_into
+from triton_ops.kernels.fp8_gemm import fp8_gemm
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.fp8_quantize.problems import DTYPES
 from triton_ops.kernels.gated_mlp import fused_gated_mlp
@@ -148,12 +148,12 @@ def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) 
     rows = x.detach().reshape(-1, x.shape[-1]).contiguous()
     codes, scale = quantize_fp8(rows, granularity="row")
     turned, turned_scale = beside(quantised_weight, weight)
-    out = x.new_empty((*x.shape[:-1], weight.shape[0]))
-    multiply_into(
-        out.view(-1, weight.shape[0]), codes, turned.t(), scale, turned_scale.t(),
-        bias=None if bias is None else bias.detach(), fast_accum=fast_accum,
-    )  # fmt: skip
-    return out
+    bias = None if bias is None else bias.detach()
+    product = fp8_gemm(codes, turned.t(), scale, turned_scale.t(), x.dtype, bias=bias, fast_accum=fast_accum)
+    if x.ndim == 2:
+        return product
+    shape = (*x.shape[:-1], weight.shape[0])  # to autograd it is no view, which nobody might change in place
+    return require("torch", "FP8Linear").ops.aten._unsafe_view(product, shape)
 
 
 class FP8Linear(base_class("torch.nn", "Linear", "FP8Linear")):  # type: ignore[misc]

@@ -68,14 +68,16 @@ class KnownCalls(dict[Any, V], Generic[V]):
     last call that had another one than the call before. `modes` of torch count beside tensors: `autocast`, by which it
     chooses dtypes, and `gradients`, that it records one for a tensor. `plain` takes only tensors, numbers and texts.
     With `in_order` what is known is run with the values of a call in order, whether they came by name or not.
+    `counts` gives what else of a call's arguments counts, such as a distance between two of them.
     """
 
     def __init__(
         self, decide: Callable[[Sequence[Any], Mapping[str, Any]], KnownCall] | None = None,
         modes: Collection[str] = (), *, plain: bool = False, in_order: bool = False,
+        counts: Callable[..., Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._decide, self._modes, self._plain, self._in_order = decide, modes, plain, in_order
+        self._decide, self._modes, self._plain, self._in_order, self._counts = decide, modes, plain, in_order, counts
         self._patterns: dict[Any, _Pattern] = {}
         self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
         self.call: Callable[..., Any] = self._first
@@ -167,7 +169,8 @@ class KnownCalls(dict[Any, V], Generic[V]):
         tensors = {value: kind for value, kind in pairs if kind not in _COUNTS}
         scope: dict[str, Any] = {
             "otherwise": self._otherwise, "get": self.get, "description": lambda value: str(spec_of(value)),
-            "no_key": _UNTOLD, "miss": MISS, **{f"{value}_class": kind for value, kind in tensors.items()},
+            "no_key": _UNTOLD, "miss": MISS, "counts": self._counts,
+            **{f"{value}_class": kind for value, kind in tensors.items()},
         }  # fmt: skip
         if tensors and self._modes:
             torch = require("torch", "a call with tensors")
@@ -176,6 +179,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
             needs = [f"{tensor}.requires_grad" for tensor in tensors]
             recorded = f"({' or '.join(needs)}) and recording() and ({', '.join(needs)},)"
             facts += [recorded] if "gradients" in self._modes else []
+        facts += ["counts(*args, **kwargs)"] if self._counts is not None else []
         bindings = [f"{', '.join(values[:count])}, = args"] if count else []
         bindings += [f"{value} = kwargs[{name!r}]" for name, value in zip(names, values[count:], strict=True)]
         source = _CALL.format(

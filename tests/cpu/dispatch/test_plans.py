@@ -1,4 +1,4 @@
-"""PROPOSED, FAILING: each test fails at the head of `known` (cda92de3) and says what is right."""
+"""A plan repeats what a call launches itself, in each case that it holds for, and costs a loop of new sizes nothing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ import triton.language as tl  # noqa: E402
 import triton_ops  # noqa: E402
 import triton_ops.backend.launcher as launcher  # noqa: E402
 import triton_ops.dispatch.operations as operations  # noqa: E402
+import triton_ops.dispatch.plans as plans  # noqa: E402
 from tests.forked import status_of_a_child  # noqa: E402
 from tests.launches import cpu_as_gpu, launches_that_do_nothing, ordinary_launches  # noqa: E402
-from triton_ops import choose, fused_gated_mlp, softmax  # noqa: E402
+from triton_ops import choose, flash_attention, fused_gated_mlp, softmax  # noqa: E402
 from triton_ops.backend import Operation, TritonKernel, launches_taken  # noqa: E402
 from triton_ops.dispatch.decision import forget_decisions  # noqa: E402
 from triton_ops.dispatch.fast_launch import FastLaunch  # noqa: E402
@@ -68,9 +69,6 @@ def ordinary_of(call):
     return len(made)
 
 
-# 1: silently wrong -----------------------------------------------------------------------------------------------
-
-
 def test_an_interrupt_as_a_recording_begins_leaves_no_plan_without_launches(launched):
     x = torch.zeros(4, 64)
     softmax(x)
@@ -87,10 +85,14 @@ def test_what_is_launched_while_a_config_is_decided_is_not_repeated(launched):
             done.append(1)
             x, out = torch.zeros(4, 64), torch.empty(4, 64)
             kernel = softmax_module()._KERNEL
-            kernel.launch(kernel.takes.checked(CONFIG, "softmax"), softmax_module().problems.launch_values(x, out), x.device)
+            kernel.launch(
+                kernel.takes.checked(CONFIG, "softmax"), softmax_module().problems.launch_values(x, out), x.device
+            )
         return decide(*args)
 
     x = torch.zeros(4, 64)
+    softmax(x)
+    operations._calls.shipped.clear()
     with mock.patch.object(operations, "_of_shipped", with_a_candidate):
         softmax(x)
     assert [launches_of(launched, lambda: softmax(x)) for _ in range(3)] == [1, 1, 1]
@@ -154,16 +156,10 @@ def test_a_config_that_is_changed_in_place_is_noticed(launched, hashable):
     assert grids == [4, 4, 4, 4, 2, 2, 4]
 
 
-# 2: fails, where it did not ------------------------------------------------------------------------------------
-
-
 def test_a_result_with_a_gradient_may_be_changed_in_place(launched):
     layer = triton_ops.FP8Linear(64, 32, dtype=torch.float32)
     for _ in range(3):
         layer(torch.zeros(2, 3, 64)).add_(1).relu_().sum().backward()
-
-
-# 3: memory -------------------------------------------------------------------------------------------------------
 
 
 def test_a_first_call_keeps_no_tensor(launched):
@@ -181,9 +177,6 @@ def test_a_first_call_keeps_no_tensor(launched):
         gc.enable()
 
 
-# 4: slow for ever, or kept from what it should keep ----------------------------------------------------------------
-
-
 def test_layers_of_one_shape_keep_their_quantised_weights(launched):
     layers = [triton_ops.FP8Linear(64, 32, dtype=HALF).requires_grad_(False) for _ in range(4)]
     x = torch.zeros(8, 64, dtype=HALF)
@@ -192,7 +185,7 @@ def test_layers_of_one_shape_keep_their_quantised_weights(launched):
 
 def test_a_weight_is_kept_after_a_capture(launched):
     layer, x = triton_ops.FP8Linear(64, 32, dtype=HALF).requires_grad_(False), torch.zeros(8, 64, dtype=HALF)
-    with mock.patch("triton_ops.kernels.modules.capturing", lambda: True):
+    with mock.patch("triton_ops.kernels.modules.capturing", return_value=True):
         layer(x)
     assert [launches_of(launched, lambda: layer(x)) for _ in range(3)] == [3, 2, 2]
 
@@ -220,9 +213,10 @@ def test_a_pattern_is_known_after_its_tune(launched):
         torch.equal(torch.zeros(1), torch.zeros(1))  # as a tune compares results
         return decide(*args)
 
+    softmax(x)
+    operations._calls.shipped.clear()
     with mock.patch.object(operations, "_of_shipped", tuned):
         softmax(x)
-    softmax(x)
     assert ordinary_of(lambda: softmax(x)) == 0
 
 
@@ -313,7 +307,48 @@ def test_the_cache_folder_of_the_user_is_noticed(launched, monkeypatch, tmp_path
     assert len({place[0][1] for place in operations._calls.shipped}) == 2
 
 
-# 5: fill of torch's deterministic mode, and a grid that is asked twice ----------------------------------------------
+def test_the_cache_folder_of_the_system_is_noticed(launched, monkeypatch, tmp_path):
+    monkeypatch.delenv("TRITON_OPS_CACHE_DIR", raising=False)
+    x = torch.zeros(4, 64)
+    for folder in ("one", "two"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / folder))
+        softmax(x), softmax(x)
+    assert len({place[0][1] for place in operations._calls.shipped}) == 2
+
+
+@pytest.fixture
+def recorders():
+    with mock.patch.object(plans, "Recorder", side_effect=plans.Recorder) as made:
+        yield made
+
+
+def test_calls_of_ever_new_sizes_are_not_recorded(launched, recorders):
+    keys = torch.zeros(1, 1, 64, 64, dtype=HALF)
+    for count in range(1, 20):
+        flash_attention(keys[:, :, :1], keys[:, :, :count], keys[:, :, :count])
+    assert recorders.call_count == 0
+
+
+def test_a_weight_that_changes_at_each_step_is_not_a_reason_to_record(launched, recorders):
+    layer, x = triton_ops.FP8Linear(64, 32, dtype=HALF).requires_grad_(False), torch.zeros(8, 64, dtype=HALF)
+    for _ in range(3):
+        layer.refresh()
+        layer(x)
+    before = recorders.call_count
+    for _ in range(4):
+        layer.weight.add_(1)
+        assert launches_of(launched, lambda: layer(x)) == 3
+    assert recorders.call_count == before
+
+
+def test_a_pattern_that_cannot_be_repeated_is_recorded_once(launched, recorders):
+    def read(x):
+        return torch.full((), float(x.sum()))
+
+    calls, x = plans.PlannedCalls(read), torch.ones(4)
+    assert [float(calls.call(x)) for _ in range(5)] == [4.0] * 5
+    assert recorders.call_count == 1
+    assert float(calls.call(2 * x)) == 8.0
 
 
 def test_new_memory_is_filled_in_torchs_deterministic_mode(launched):

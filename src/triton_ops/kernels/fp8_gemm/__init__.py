@@ -164,25 +164,7 @@ def fp8_gemm(
     Source: promotion and blocks of 128 of DeepSeek-V3, arXiv:2412.19437.
     """
     torch = require("torch", "fp8_gemm")
-    M, N, _ = validate_fp8_gemm_inputs(a, b, a_scale, b_scale, output_dtype)
-    out = a.new_empty((M, N), dtype=torch.float16 if output_dtype is None else output_dtype)
-    multiply_into(out, a, b, a_scale, b_scale, bias=bias, fast_accum=fast_accum, config=config, tune=tune)
-    return out
-
-
-def multiply_into(
-    out: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    a_scale: torch.Tensor | None,
-    b_scale: torch.Tensor | None,
-    *,
-    bias: torch.Tensor | None = None,
-    fast_accum: bool = False,
-    **options: Any,
-) -> None:
-    """Multiply as `fp8_gemm`, whose own checks have passed, into new memory."""
-    M, N, K = *out.shape, a.shape[1]
+    M, N, K = validate_fp8_gemm_inputs(a, b, a_scale, b_scale, output_dtype)
     if bias is not None:
         call.check_placement({"a": a, "bias": bias}, on_cpu=True)  # a's own place has been checked
         call.check_dtypes({"bias": bias}, problems.DTYPES)
@@ -191,9 +173,11 @@ def multiply_into(
     call.check_constant({"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}, "fp8_gemm")
     (a, a_scale), (b, b_scale) = _codes_and_scale(a, a_scale), _codes_and_scale(b, b_scale)
     a_scale, b_scale, blocked = checked_scales((M, N, K), a_scale, b_scale)
+    out = a.new_empty((M, N), dtype=torch.float16 if output_dtype is None else output_dtype)
     values = problems.launch_values(a, b, out, a_scale, b_scale, blocked, bool(fast_accum))
     if call.launches(out):
-        _KERNEL.run(values, a.device, bias=None if bias is None else bias.detach(), **options)
+        _KERNEL.run(values, a.device, config, tune, bias=None if bias is None else bias.detach())
+    return out
 
 
 def _codes_and_scale(matrix: torch.Tensor, scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:

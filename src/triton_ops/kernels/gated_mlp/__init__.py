@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import TritonKernel
-from triton_ops.dispatch import Gradient, beside, compilable
+from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernels import call
 from triton_ops.kernels.gated_mlp import kernel, problems
@@ -114,12 +114,16 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     What keeps them takes shared memory, which programs that walk have filled with the next tile by then.
     """
     weights = values["gate_weight"], values["up_weight"]
-    apart = config.get("JOINED", False) and not beside(kernel.distance, *weights)
     if own:
         check_own_config(config, (values["x"], *weights, values["out"]))
         return config
+    apart = config.get("JOINED", False) and not kernel.distance(*weights)
     walking = values["gate"] is not None and config.get("PROGRAMS", 0)
     return Config(config, **({"JOINED": False} if apart else {}), **({"PROGRAMS": 0} if walking else {}))
+
+
+def _distance(_x: Any, gate_weight: Any, up_weight: Any, *_: Any, **_options: Any) -> int:
+    return kernel.distance(gate_weight, up_weight)
 
 
 _KERNEL = call.ShippedKernel.of(
@@ -135,6 +139,7 @@ operation = _KERNEL.operation
     '(Tensor x, Tensor gate_weight, Tensor up_weight, str activation="silu", str config="", bool tune=False)'
     " -> (Tensor, Tensor, Tensor)",
     gradient=Gradient(inputs=_INPUTS, function=gradient, values="str activation", kept=_INPUTS, results=(1, 2)),
+    counts=_distance,
 )
 def _gated_mlp_products(
     x: torch.Tensor, gate_weight: torch.Tensor, up_weight: torch.Tensor, activation: str = "silu", **options: Any
@@ -153,6 +158,7 @@ def _flat(x: torch.Tensor) -> torch.Tensor:
 @compilable(
     '(Tensor x, Tensor gate_weight, Tensor up_weight, str activation="silu", str config="", bool tune=False) -> Tensor',
     training=_gated_mlp_products,
+    counts=_distance,
 )
 def fused_gated_mlp(
     x: torch.Tensor,
