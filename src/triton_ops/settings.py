@@ -38,7 +38,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeGuard
+def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
+    """True if a value can name a file: a text or a path object without a null character, which no name has."""
+    return isinstance(value, (str, os.PathLike)) and "\0" not in str(value)
+
+
+from typing import Any
 
 from triton_ops.exceptions import SettingsError, nearest
 
@@ -69,8 +74,6 @@ _NAMES = (
 _OPTIONS = ("PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_INSTRUMENTATION_MODE", "TRITON_KERNEL_OVERRIDE")
 ON_MISS = ("tune", "race", "expected", "background", "default", "error", "queue")
 RANKS = ("agree", "off")
-_OF_CACHE_DIR = tuple(map(getattr(os.environ, "encodekey", str), ("TRITON_OPS_CACHE_DIR", "XDG_CACHE_HOME", "HOME")))
-_ROOTS = ("/", b"/")
 EFFORTS = ("expected", "race", "quick", "full", "exhaustive")
 HELP_OF_CACHE_DIR = "Folder of records; default TRITON_OPS_CACHE_DIR."
 
@@ -87,19 +90,26 @@ def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
     return isinstance(value, (str, os.PathLike)) and "\0" not in str(value)
 
 
-def sources_of_cache_dir() -> tuple[object, ...]:
-    """What the cache folder follows from now, at little cost: variables, and the current folder if one is relative.
+def teller_of_cache_dir() -> Callable[[], tuple[object, ...]]:
+    """The function that tells at little cost what the cache folder follows from, while that is as it is now.
 
     Facts used, from Python 3.10 to 3.14: `os.environ` has its variables in `_data`, below what decodes them.
     """
-    variables = getattr(os.environ, "_data", os.environ)
-    values = tuple([variables.get(name) for name in _OF_CACHE_DIR])
-    if all([value is None or value[:1] in _ROOTS for value in values]):  # noqa: C419 - a generator takes longer
-        return values
-    try:
-        return (*values, os.getcwd())  # noqa: PTH109 - as text: a path object takes longer
-    except OSError:  # it is gone
-        return (object(),)
+    relative = any(value is not None and value[:1] not in ("/", b"/") for value in _variables_of_cache_dir())
+    return _variables_and_folder if relative else _variables_of_cache_dir
+
+
+_variable = getattr(os.environ, "_data", os.environ).get
+_OWN, _XDG, _HOME = map(getattr(os.environ, "encodekey", str), ("TRITON_OPS_CACHE_DIR", "XDG_CACHE_HOME", "HOME"))
+
+
+def _variables_of_cache_dir() -> tuple[Any, ...]:
+    return _variable(_OWN), _variable(_XDG), _variable(_HOME)
+
+
+def _variables_and_folder() -> tuple[object, ...]:
+    folder = os.stat(".")  # noqa: PTH116 - a path object takes longer
+    return *_variables_of_cache_dir(), folder.st_dev, folder.st_ino
 
 
 def cache_dir() -> Path:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.kernel_source import dotted_name as dotted_name
     from triton_ops.backend.kernel_source import last_name as last_name
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
+    from triton_ops.backend.launcher import launches_are_taken as launches_are_taken
     from triton_ops.backend.launcher import launches_taken as launches_taken
     from triton_ops.backend.launcher import standing_in as standing_in
     from triton_ops.backend.offline import LaunchedKernel as LaunchedKernel

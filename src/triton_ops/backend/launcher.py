@@ -104,6 +104,8 @@ def _reduce(torch: Any, name: str, tensor: Any, args: Sequence[Any], kwargs: dic
 Take = Callable[..., Any]
 
 _taking: ContextVar[Sequence[Take]] = ContextVar("_taking", default=())  # one, and none once its block has ended
+launches_are_taken = _taking.get
+"""What takes the launches of this thread, as of `launches_taken`; nothing at most times."""
 _lock = ForkSafeLock(threading.RLock)  # a launcher may call another one
 
 

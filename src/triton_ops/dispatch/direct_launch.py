@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from triton_ops.backend import launches_are_taken
 from triton_ops.dispatch.calls import runs_of
 
 _ABSENT = object()
@@ -40,7 +41,7 @@ def process_space(driver: Any, values: tuple[dict[str, Any], dict[str, Any]]) ->
     knobs = importlib.import_module("triton.knobs")
     runtime, compilation = knobs.runtime, knobs.compilation
     return {
-        "driver": triton_driver(), "seen_driver": driver, "device_of": device_teller(driver),
+        "taken": launches_are_taken, "driver": triton_driver(), "seen_driver": driver, "device_of": device_teller(driver),
         "runtime": runtime, "compilation": compilation, "runtime_values": vars(runtime),
         "compilation_values": vars(compilation), "seen_runtime": values[0], "seen_compilation": values[1],
         **{name: getattr(runtime, name, None) for name in _OF_RUNTIME},
@@ -57,7 +58,8 @@ def process_doubts(space: Mapping[str, Any]) -> list[str]:
     Triton computes at each access is read.
     """
     conditions = [
-        "@calls_before", "@calls_after", "@runtime_values != @seen_runtime", "@compilation_values != @seen_compilation",
+        "@taken()", "@calls_before", "@calls_after", "@runtime_values != @seen_runtime",
+        "@compilation_values != @seen_compilation",
     ]  # fmt: skip
     for group, names in (("runtime", _OF_RUNTIME), ("compilation", _OF_COMPILATION)):
         computed_names = [name for name in names if hasattr(getattr(type(space[group]), name, None), "__get__")]

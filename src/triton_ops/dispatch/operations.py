@@ -363,8 +363,8 @@ def config_for(
         _calls.shipped.pop(place, None)
     decision = _calls.shipped.of(place, lambda: unseen(_of_shipped, operation, values, check, options))
     again = decision.policy is None or options is None  # else it is tuned at the next call
-    sources = settings.sources_of_cache_dir
-    launched_by(decision, (_tuning.get, around if again else MISS), (sources, sources()))
+    told = settings.teller_of_cache_dir()
+    launched_by(decision, (_tuning.get, around if again else MISS), (told, told()))
     return decision.found.config
 
 

@@ -162,8 +162,8 @@ def test_a_result_with_a_gradient_may_be_changed_in_place(launched):
         layer(torch.zeros(2, 3, 64)).add_(1).relu_().sum().backward()
 
 
-def test_a_first_call_keeps_no_tensor(launched):
-    softmax(torch.zeros(3, 64))
+def test_a_call_that_is_recorded_keeps_no_tensor(launched):
+    softmax(torch.zeros(4, 64))
     gc.collect()
     gc.disable()
     try:
@@ -358,6 +358,18 @@ def test_new_memory_is_filled_in_torchs_deterministic_mode(launched):
         assert [bool(softmax(x).isnan().all()) for _ in range(4)] == [True] * 4  # nothing is launched here
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_launches_that_are_taken_are_no_known_ones(launched):
+    own, kernel, x = operation(), triton_ops.autotune([triton.Config({"BLOCK": 128})], ["n"])(added), torch.zeros(64)
+    calls = [lambda: own(x, x, 1, 64, 0), lambda: softmax(x.view(4, 16)), lambda: kernel[by_blocks](x, x, 64)]
+    taken = []
+    for call in (*calls, *calls, *calls):
+        call()
+    with launches_taken(lambda run, kernel, *args, **kwargs: taken.append(kernel.__name__)):
+        for call in calls:
+            call()
+    assert taken == ["scaled", "softmax_kernel", "added"]
 
 
 def test_a_grid_is_asked_once_for_a_launch(launched):
