@@ -41,7 +41,8 @@ def process_space(driver: Any, values: tuple[dict[str, Any], dict[str, Any]]) ->
     knobs = importlib.import_module("triton.knobs")
     runtime, compilation = knobs.runtime, knobs.compilation
     return {
-        "taken": launches_are_taken, "driver": triton_driver(), "seen_driver": driver, "device_of": device_teller(driver),
+        "taken": launches_are_taken,
+        "driver": triton_driver(), "seen_driver": driver, "device_of": device_teller(driver),
         "runtime": runtime, "compilation": compilation, "runtime_values": vars(runtime),
         "compilation_values": vars(compilation), "seen_runtime": values[0], "seen_compilation": values[1],
         **{name: getattr(runtime, name, None) for name in _OF_RUNTIME},

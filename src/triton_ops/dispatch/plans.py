@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
@@ -173,10 +172,6 @@ class Recorder:
         self.place: tuple[Any, int] | None = None  # the driver and the device of launches
         self.refusal, self._in_operator = "", False
 
-    def refuse(self, why: str) -> None:
-        """Let there be no plan."""
-        self.refusal = self.refusal or why
-
     def ask(self, read: Callable[..., Any], tensors: Sequence[Any], answer: Any) -> None:
         """Have something read at each call."""
         self.asked.append((read, tensors, answer))
@@ -196,7 +191,7 @@ class Recorder:
             return output  # such as a dtype of dtypes
         tags = {str(tag).rpartition(".")[2] for tag in func.tags}
         if tags & {"data_dependent_output", "dynamic_output_shape"} or not all(map(Arguments.is_tensor, results)):
-            self.refuse(f"{func} gives what only a tensor's values tell")
+            self.refusal = f"{func} gives what only a tensor's values tell"
             return output
         step = _Operator(func, args, kwargs, results, several)
         for result in results:
@@ -217,9 +212,9 @@ class Recorder:
         """Launch, and note it."""
         compiled = run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
         if self._in_operator:
-            self.refuse("an operator of torch launches a kernel")
+            self.refusal = "an operator of torch launches a kernel"
         elif not hasattr(kernel, "device_caches"):
-            self.refuse("a kernel runs as Python")
+            self.refusal = "a kernel runs as Python"
         elif not warmup:
             names = [param.name for param in kernel.params]
             bound = {param.name: param.default for param in kernel.params if param.has_default}
@@ -228,7 +223,7 @@ class Recorder:
             active = triton_driver().active
             place = active, active.get_current_device()
             if self.place not in (None, place):
-                self.refuse("launches go to several devices")
+                self.refusal = "launches go to several devices"
             self.place = place
             self.steps.append(_Launch(kernel, compiled, [bound[name] for name in names], (*extents, 1, 1)[:_AXES]))
         return compiled
@@ -345,18 +340,13 @@ class _Writer:
         made = [each for each in results if each.maker is step]
         if not (step.run._schema.is_mutable or any(each.wanted for each in made)):
             return
-        if not step.allocates:
-            self._check_autocast(step, results)
+        computes = step.run._schema.is_mutable or any(each.base is None for each in results)
+        if computes and not step.allocates and require("torch", "a known call")._C._is_any_autocast_enabled():
+            raise UnrepeatableError("torch computes under autocast")
         names = ", ".join(each.name if each.maker is step else "_" for each in results)
         value = self._memory(step.results[0]) if step.allocates else self._operator(step)
         self._lines.append(f"{names}{',' if step.several else ''} = {value}")
         self._lines += [each.address for each in made if each.addressed]
-
-    @staticmethod
-    def _check_autocast(step: _Operator, results: Sequence[_Value]) -> None:
-        computes = step.run._schema.is_mutable or any(each.base is None for each in results)
-        if computes and require("torch", "a known call")._C._is_any_autocast_enabled():
-            raise UnrepeatableError("torch computes under autocast")
 
     def _operator(self, step: _Operator) -> str:
         arguments = [self._written(value) for value in step.args]
@@ -450,26 +440,13 @@ def _mode() -> Any:
     modes = require("torch.utils._python_dispatch", "a known call")
 
     class Seen(modes.TorchDispatchMode):  # type: ignore[misc, name-defined]
-        """Tells a recorder of operators."""
-
-        def __init__(self, recorder: Recorder) -> None:
-            super().__init__()
-            self.recorder = recorder
+        """Tells the recorder of this thread of operators."""
 
         def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return self.recorder.operator(func, args, kwargs or {})
+            recorder = _recorder.get()
+            return func(*args, **(kwargs or {})) if recorder is None else recorder.operator(func, args, kwargs or {})
 
-    return Seen
-
-
-@contextmanager
-def _recording(recorder: Recorder) -> Iterator[None]:
-    token = _recorder.set(recorder)
-    try:
-        with launches_taken(recorder.launch), _mode()(recorder):
-            yield
-    finally:
-        _recorder.reset(token)
+    return Seen()
 
 
 def _missed(*_values: Any) -> Any:
@@ -518,8 +495,12 @@ class PlannedCalls(KnownCalls[KnownCall]):
 
     def _recorded(self, place: Any, run: Callable[..., Any], around: Callable[..., Any], *values: Any) -> Any:
         recorder = Recorder(values)
-        with _recording(recorder):
-            result = run(*values)
+        token = _recorder.set(recorder)
+        try:
+            with launches_taken(recorder.launch), _mode():
+                result = run(*values)
+        finally:
+            _recorder.reset(token)
         output = around(lambda *_: result)(*values)
         plan: Callable[..., Any] | None
         try:

@@ -79,29 +79,15 @@ class Gradient:
         return lambda *args: calls.call(*args)
 
 
-@dataclass(frozen=True)
 class _Attachment:
     """A gradient of calls whose values have these `names`; values that such calls leave out are in `defaults`."""
 
-    gradient: Gradient
-    names: Sequence[str]
-    defaults: Mapping[str, Any]
-
-    @cached_property
-    def _places(self) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.names)}
-
-    @cached_property
-    def _kept(self) -> list[int]:
-        return [self._places[name] for name in self.gradient.kept if name in self._places]
-
-    @cached_property
-    def _further(self) -> list[tuple[int | None, Any]]:
-        return [(self._places.get(name), self.defaults.get(name)) for name in self.gradient.names]
-
-    @cached_property
-    def _inputs(self) -> list[int]:
-        return [self._places.get(name, -1) for name in self.gradient.inputs]
+    def __init__(self, gradient: Gradient, names: Sequence[str], defaults: Mapping[str, Any]) -> None:
+        places = {name: place for place, name in enumerate(names)}
+        self.gradient = gradient
+        self._kept = [places[name] for name in gradient.kept if name in places]
+        self._further = [(places.get(name), defaults.get(name)) for name in gradient.names]
+        self._inputs = [places.get(name, -1) for name in gradient.inputs]
 
     def attached(self, output: Any, values: Sequence[Any]) -> Any:
         """The output of a call with these values, with its gradient."""

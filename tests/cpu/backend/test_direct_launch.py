@@ -11,7 +11,7 @@ nvidia = pytest.importorskip("triton.backends.nvidia.driver")
 
 from triton_ops.backend.offline import pretending  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
-from triton_ops.dispatch.fast_launch import _direct_launch  # noqa: E402
+from triton_ops.dispatch.direct_launch import _direct_launch  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
