@@ -256,9 +256,8 @@ class Chooser:
         """Forget every decision and the lock, in a forked child, whose other threads are gone."""
         self._calls.begin_anew()
 
-    def known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KnownCall:
-        """Entry for a call, decided before or now."""
-        place = self._calls.place(args, kwargs)
+    def known(self, args: Sequence[Any], kwargs: Mapping[str, Any], place: Any) -> KnownCall:
+        """Entry for a call with this place, decided before or now."""
         entry: KnownCall | None = self._calls.get(place)
         if entry is not None and entry.holds:
             return entry

@@ -182,8 +182,8 @@ class _OfOperation(KnownCalls[KnownCall]):
         self._operation = operation
         self._launches: dict[Config, _DirectLaunches] = {}
 
-    def _known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KnownCall:
-        place, values = self.place(args, kwargs), _named(self._operation, args, kwargs)
+    def _known(self, args: Sequence[Any], kwargs: Mapping[str, Any], place: Any) -> KnownCall:
+        values = _named(self._operation, args, kwargs)
         if place is None:  # such as a tensor without strides or an address
             for name, value in values.items():
                 if Arguments.is_tensor(value):

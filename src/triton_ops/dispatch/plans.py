@@ -482,16 +482,17 @@ class PlannedCalls(KnownCalls[KnownCall]):
 
     forget = KnownCalls.clear
 
-    def _decided(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KnownCall:
-        place = self.place(args, kwargs)
+    def _decided(self, args: Sequence[Any], kwargs: Mapping[str, Any], place: Any) -> KnownCall:
         run = partial(_by_name, self._function, len(args), tuple(kwargs)) if kwargs else self._function
         around = partial(self._around, args=args, kwargs=kwargs)
-        known = None if place is None else self.get(place)
-        if known is None:  # it is met for the first time
-            self.keep(place, KnownCall(_missed))
-        elif _can_record((*args, *kwargs.values())):
+        if self.get(place) is not None and _can_record((*args, *kwargs.values())):
             return KnownCall(partial(self._recorded, place, run, around))
-        return KnownCall(around(run))
+        return KnownCall(around(run), partial(self._note, place))
+
+    def _note(self, place: Any) -> None:
+        """Note that a pattern was met, and that its call gave no error."""
+        if place not in self:
+            self.keep(place, KnownCall(_missed))
 
     def _recorded(self, place: Any, run: Callable[..., Any], around: Callable[..., Any], *values: Any) -> Any:
         recorder = Recorder(values)

@@ -64,15 +64,16 @@ class KnownCall(NamedTuple):
 class KnownCalls(dict[Any, V], Generic[V]):
     """What is known of calls, by their places. Safe to share among threads.
 
-    `call` runs the `KnownCall` of its arguments, or what `decide` gives for them; it begins with the pattern of the
-    last call that had another one than the call before. `modes` of torch count beside tensors: `autocast`, by which it
-    chooses dtypes, and `gradients`, that it records one for a tensor. `plain` takes only tensors, numbers and texts.
+    `call` runs the `KnownCall` of its arguments, or what `decide` gives for them and their place; it begins with the
+    pattern of the last call that had another one than the call before. `modes` of torch count beside tensors:
+    `autocast`, by which it chooses dtypes, and `gradients`, that it records one for a tensor. `plain` takes only
+    tensors, numbers and texts.
     With `in_order` what is known is run with the values of a call in order, whether they came by name or not.
     `counts` gives what else of a call's arguments counts, such as a distance between two of them.
     """
 
     def __init__(
-        self, decide: Callable[[Sequence[Any], Mapping[str, Any]], KnownCall] | None = None,
+        self, decide: Callable[[Sequence[Any], Mapping[str, Any], Any], KnownCall] | None = None,
         modes: Collection[str] = (), *, plain: bool = False, in_order: bool = False,
         counts: Callable[..., Any] | None = None,
     ) -> None:  # fmt: skip
@@ -130,17 +131,17 @@ class KnownCalls(dict[Any, V], Generic[V]):
     def _first(self, *args: Any, **kwargs: Any) -> Any:
         return self._otherwise(None, args, kwargs)
 
-    def _otherwise(self, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _otherwise(self, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any], place: Any = None) -> Any:
         """The result of what `call`, which is written for one pattern, does not know: of another one, or not at all."""
         assert self._decide is not None
         try:
             _, own = self._pattern(args, kwargs)
         except _UNTOLD:
-            own = call
+            own, place = call, None
         if own is not call:
             self.call = own
             return own(*args, **kwargs)
-        known = self._decide(args, kwargs)
+        known = self._decide(args, kwargs, place)
         result = known.run(*args, *kwargs.values()) if self._in_order else known.run(*args, **kwargs)
         if known.up is not None:
             known.up()
@@ -168,7 +169,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
         facts = [part.format(value) for value, kind in pairs for part in _COUNTS.get(kind, _OF_TENSORS)]
         tensors = {value: kind for value, kind in pairs if kind not in _COUNTS}
         scope: dict[str, Any] = {
-            "otherwise": self._otherwise, "get": self.get, "description": lambda value: str(spec_of(value)),
+            "otherwise": self._otherwise, "get": self.get, "description": _description,
             "no_key": _UNTOLD, "miss": MISS, "counts": self._counts,
             **{f"{value}_class": kind for value, kind in tensors.items()},
         }  # fmt: skip
@@ -210,9 +211,10 @@ def call(*args, **kwargs):
     if not ({same}):
         return otherwise(call, args, kwargs)
     try:
-        known = get({key})
+        place = {key}
+        known = get(place)
     except no_key:
-        known = None
+        place = known = None
     if known is not None:
         run, up, ask, answer, _ = known
         if ask is None or ask() == answer:
@@ -221,8 +223,15 @@ def call(*args, **kwargs):
                 if up is not None:
                     up()
                 return result
-    return otherwise(call, args, kwargs)
+    return otherwise(call, args, kwargs, place)
 """
+
+
+def _description(value: Any) -> Any:
+    """What an argument that cannot be hashed, such as a config, holds now."""
+    if type(value) is dict and not {*map(type, value.values())} - {bool, int, str}:
+        return tuple(value.items()), tuple(map(type, value.values()))  # which takes less than a text
+    return str(spec_of(value))
 
 
 def _kind(value: Any) -> Any:

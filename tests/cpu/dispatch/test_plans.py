@@ -177,6 +177,16 @@ def test_a_call_that_is_recorded_keeps_no_tensor(launched):
         gc.enable()
 
 
+def test_a_call_that_fails_keeps_no_tensor(launched):
+    x = torch.zeros(4, 64)
+    reference = weakref.ref(x)
+    with pytest.raises(triton_ops.KernelTypeError):
+        softmax((x,))
+    del x
+    gc.collect()
+    assert reference() is None
+
+
 def test_layers_of_one_shape_keep_their_quantised_weights(launched):
     layers = [triton_ops.FP8Linear(64, 32, dtype=HALF).requires_grad_(False) for _ in range(4)]
     x = torch.zeros(8, 64, dtype=HALF)
