@@ -308,12 +308,7 @@ class _Writer:
         conditions = [f"{name}()" for name in _others()]
         conditions += [f"{each.name}.is_neg()" for each in recorder.values if each.name in recorder.names]
         conditions += [f"{again} is not {first}" for again, first in recorder.repeated]
-        for ask, tensors, answer in recorder.asked:
-            reading = f"{self._constant(ask)}({', '.join(map(self._argument_of_call, tensors))})"
-            if tensors and isinstance(answer, tuple):
-                self._lines.append(f"{''.join(f'{recorder.known(each).name}, ' for each in answer)} = {reading}")
-            elif (condition := f"{reading} != {self._constant(answer)}") not in conditions:
-                conditions.append(condition)
+        conditions += dict.fromkeys(self._asked())
         before: list[str] = []
         if recorder.place is not None:
             driver, device = recorder.place
@@ -326,6 +321,15 @@ class _Writer:
             for place, kernel in enumerate(kernels):
                 conditions += self._doubts_of(kernel, f"k{place}_", device)
         return [*before, f"if {' or '.join(conditions)}:", "    return miss"]
+
+    def _asked(self) -> Iterator[str]:
+        """Conditions on what is asked at each call; where tensors are the answer, the plan takes them as they are."""
+        for ask, tensors, answer in self._recorder.asked:
+            reading = f"{self._constant(ask)}({', '.join(map(self._argument_of_call, tensors))})"
+            if tensors and isinstance(answer, tuple):
+                self._lines.append(f"{''.join(f'{self._recorder.known(each).name}, ' for each in answer)} = {reading}")
+            else:
+                yield f"{reading} != {self._constant(answer)}"
 
     def _doubts_of(self, kernel: Any, prefix: str, device: int) -> list[str]:
         if kernel.pre_run_hooks or not runs_as_triton(kernel):
@@ -446,7 +450,7 @@ def _mode() -> Any:
             recorder = _recorder.get()
             return func(*args, **(kwargs or {})) if recorder is None else recorder.operator(func, args, kwargs or {})
 
-    return Seen()
+    return Seen
 
 
 def _missed(*_values: Any) -> Any:
@@ -498,7 +502,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
         recorder = Recorder(values)
         token = _recorder.set(recorder)
         try:
-            with launches_taken(recorder.launch), _mode():
+            with launches_taken(recorder.launch), _mode()():  # each thread has a mode of its own
                 result = run(*values)
         finally:
             _recorder.reset(token)
