@@ -38,12 +38,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
-    """True if a value can name a file: a text or a path object without a null character, which no name has."""
-    return isinstance(value, (str, os.PathLike)) and "\0" not in str(value)
-
-
-from typing import Any
+from typing import Any, TypeGuard
 
 from triton_ops.exceptions import SettingsError, nearest
 
