@@ -135,8 +135,8 @@ class Copies:
     def __init__(self, folder: Path, count: int) -> None:
         self._free: queue.Queue[Copy] = queue.Queue()
         self._threads = ThreadPoolExecutor(count)
-        for number in range(count):
-            self._free.put(Copy(folder / str(number)))
+        for place in self._threads.map(lambda number: Copy(folder / str(number)), range(count)):
+            self._free.put(place)
 
     def asked(self, room: str, seeds: Sequence[int], count: int) -> dict[str, Any]:
         """What a room's tests see of the changes that each seed draws."""
