@@ -87,6 +87,13 @@ def _gradients(torch: Any, forward: Rival, values: Mapping[str, Any]) -> Rival:
     return gradients
 
 
+def _attention_backward(torch: Any, values: Mapping[str, Any]) -> Rival:
+    """Torch's gradient, which follows from a forward pass: the values get the result and logarithms of one."""
+    for name, right in zip(("out", "lse"), load("attention").reference(**values), strict=True):
+        values[name].copy_(right)
+    return fused_attention(torch, values, partial(_gradients, torch))
+
+
 def plain_attention(torch: Any, mask: Any = None) -> Rival:
     """`scaled_dot_product_attention` with the backend that torch chooses, where the last query sees all keys.
 
@@ -214,7 +221,7 @@ def _plain_quantize(torch: Any) -> Rival:
 
 _LIBRARY: dict[str, Callable[[Any, Mapping[str, Any]], Rival]] = {
     "attention": fused_attention,
-    "attention_backward": lambda torch, values: fused_attention(torch, values, partial(_gradients, torch)),
+    "attention_backward": _attention_backward,
     "fp8_gemm": _fp8_gemm,
     "grouped_matmul": _grouped_matmul,
     "matmul": _matmul,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from triton_ops import backend, settings, values
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
-from triton_ops.base import cached_property, canonical_json, is_positive
+from triton_ops.base import cached_property, canonical_json, fingerprint, is_positive
 from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
 from triton_ops.space import ConfigSpace
@@ -19,6 +19,8 @@ from triton_ops.values import Key, Problem, TensorSpec, Tolerance, Work, as_call
 if TYPE_CHECKING:  # shipped kernels run without these
     from triton_ops.request.effort import Effort, Patience
     from triton_ops.search import AnySearch
+
+_MOST_LETTERS = 2**16  # of an argument's text in a key: a record has several copies of it, and is 4 MiB at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,8 +230,10 @@ def spec_of(value: Any) -> TensorSpec | bool | int | float | str | None:
     """An argument as it stands in a problem: the spec of a tensor, a scalar itself, any other object as text."""
     if Arguments.is_tensor(value):
         return TensorSpec.of(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None or isinstance(value, (bool, int, float)):
         return value
+    if isinstance(value, str):
+        return _bounded(value)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         if value.shape == () and not hasattr(value, "__setitem__"):  # a number of NumPy's, which nobody can change
             return spec_of(value.item())
@@ -242,10 +246,17 @@ def spec_of(value: Any) -> TensorSpec | bool | int | float | str | None:
     if isinstance(value, (list, tuple, dict)):
         inner = Arguments((value,)).map(lambda tensor: str(TensorSpec.of(tensor))).positional[0]
         try:
-            return canonical_json(inner)
+            return _bounded(canonical_json(inner))
         except (TypeError, ValueError):
             pass  # a container of objects that JSON cannot hold
     return _object(value)
+
+
+def _bounded(text: str) -> str:
+    """A text itself, or its begin, size and digest if it is longer than a record should hold."""
+    if len(text) <= _MOST_LETTERS:
+        return text
+    return f"{text[:100]}… of {len(text)} letters, {fingerprint(text)}"
 
 
 def _descriptor(value: Any) -> str:

@@ -283,11 +283,8 @@ def test_a_device_that_is_not_there_ends_a_run(monkeypatch):
 
 @pytest.mark.triton
 def test_fused_gradients_are_those_of_the_reference(steady_clock):
-    forward, operation = load("attention"), load("attention_backward")
-    shape = (1, 4, 2, 6, 6, 8, 8, 2)
-    values = dict(operation.materialise(operation.problem(shape, "float32"), "cpu").keyword)
-    logarithms = dict(forward.materialise(forward.problem(shape, "float32"), "cpu").keyword, lse=values["lse"])
-    values["out"], values["lse"] = forward.reference(**{**logarithms, **{name: values[name] for name in "qkv"}})
+    operation = load("attention_backward")
+    values = operation.materialise(operation.problem((1, 4, 2, 6, 6, 8, 8, 2), "float32"), "cpu").keyword
     result = rivals_of("attention_backward", values, ("library",))["library"](**values)
     torch.testing.assert_close(result, operation.reference(**values), rtol=1e-4, atol=1e-5)
 

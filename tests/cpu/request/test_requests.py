@@ -241,6 +241,14 @@ def test_the_order_in_memory_of_an_array_counts():
     assert spec_of(array) != spec_of(np.asfortranarray(array))
 
 
+@pytest.mark.parametrize("make", [lambda last: ["word"] * 20_000 + [last], lambda last: "w" * 100_000 + last])
+def test_a_long_argument_stands_in_a_problem_by_its_begin_and_digest(make):
+    spec = spec_of(make("a"))
+    assert len(spec) < 200
+    assert "of 140" in spec or "of 100001" in spec
+    assert spec == spec_of(make("a")) != spec_of(make("b"))
+
+
 def test_functions_are_told_by_their_source():
     assert spec_of(right) == spec_of(right) != spec_of(scale)
     assert spec_of(right).startswith("builtins.function ")
