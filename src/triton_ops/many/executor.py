@@ -187,6 +187,7 @@ class LocalExecutor:
 SPARED = 2  # CPUs for each problem that is measured, which configs of later problems leave alone
 _LOOK_S = 5.0  # between two looks for a process that hangs
 _SILENCE_S = 120.0  # over what a step of a tune may take
+_SILENT_LAUNCHES = 64  # of the slowest config that ran: a race of long launches tells of nothing until its end
 
 
 class Call(NamedTuple):
@@ -298,7 +299,7 @@ class RemoteExecutor:
     ) -> None:  # fmt: skip
         self._link, self._listener_of, self._renew, self._content_of = link, listener_of, renew, content_of
         self._note, self._telling = partial(note, self), threading.Lock()
-        self._silence_s = _SILENCE_S + effort.patience.setup_s + effort.patience.trial_s + effort.race.seconds
+        self._step_s = self._silence_s = _SILENCE_S + effort.patience.setup_s + effort.patience.trial_s + effort.race.seconds
         self.ready: Ready = lambda *_: None
         self._there: dict[str, Listener] = {}  # of the jobs that the process knows
         self._now: tuple[str, Future[TuningResult]] | None = None
@@ -407,6 +408,8 @@ class RemoteExecutor:
         self._note(None)
 
     def _follow(self, name: str, method: str, *arguments: Any) -> None:
+        if method == "tried" and arguments[0].ok:
+            self._silence_s = max(self._silence_s, self._step_s + _SILENT_LAUNCHES * arguments[0].median_ms / 1e3)
         if (listener := self._there.get(name)) is not None:
             getattr(listener, method)(*arguments)
 

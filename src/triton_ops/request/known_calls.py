@@ -28,7 +28,7 @@ _MOST = 4_096  # calls of one memory
 _MOST_PATTERNS = 256
 _VALUE, _DESCRIBED = "value", "described"
 _COUNTS: dict[Any, tuple[str, ...]] = {
-    _VALUE: ("{0}.__class__", "{0}"),
+    _VALUE: ("{0}.__class__", "repr({0}) if {0}.__class__ is float and not {0} else {0}"),  # -0.0 equals 0.0
     _DESCRIBED: ("{0}.__class__", "description({0})"),
 }
 """What counts of an argument of each kind, as expressions of its name."""

@@ -95,9 +95,12 @@ def executor_over(link, listener=Silent, **more):
     return RemoteExecutor(link, lambda _: listener(), QUICK, **more)
 
 
+TRIAL = SimpleNamespace(ok=True, median_ms=60_000.0)
+
+
 def measured(place):
     place.gate.wait()
-    place.listener.tried("a trial", "its progress")
+    place.listener.tried(TRIAL, "its progress")
     return Outcome(place.device)
 
 
@@ -117,6 +120,37 @@ def waits(place):
         place.gate.check()
 
 
+class SilentLink:
+    """A process of which something is heard once, and then nothing."""
+
+    def __init__(self, *calls):
+        self.calls, self.silent_s, self.killed = list(calls), 0.0, threading.Event()
+        self.tell, self.asked = lambda _: None, threading.Event()
+
+    def hear(self, seconds):
+        self.asked.wait()
+        if self.calls:
+            return self.calls.pop()
+        self.silent_s += seconds
+        return None
+
+    def kill(self):
+        self.killed.set()
+
+
+@pytest.mark.parametrize("calls", [(), (Call("follow", ("a", "tried", TRIAL, "its progress")),)])
+def test_a_silent_process_is_ended_after_the_longest_step_that_its_launches_make_possible(calls):
+    link = SilentLink(*calls)
+    executor = executor_over(link)
+    future = executor.measure(job("a", measured), None)
+    link.asked.set()
+    with pytest.raises(ExecutorLostError, match="nothing was heard of it"):
+        future.result(60)
+    step_s = 120 + QUICK.patience.setup_s + QUICK.patience.trial_s + QUICK.race.seconds
+    assert step_s + len(calls) * 64 * 60 < link.silent_s <= step_s + len(calls) * 64 * 60 + 10
+    assert link.killed.is_set()
+
+
 def test_a_job_is_prepared_and_measured_there_and_its_trials_are_heard_here(link):
     trials, ready = [], queue.SimpleQueue()
     listener = SimpleNamespace(tried=lambda *event: trials.append(event))
@@ -126,7 +160,7 @@ def test_a_job_is_prepared_and_measured_there_and_its_trials_are_heard_here(link
     executor.prepare(jobs)
     assert {ready.get(timeout=60) for _ in jobs} == {("a", True), ("b", True)}
     assert executor.measure(jobs[0], 5.0).result(60) == Outcome("cuda:7")
-    assert trials == [("a trial", "its progress")]
+    assert trials == [(TRIAL, "its progress")]
     assert isinstance(executor.measure(jobs[1], None).exception(60), KernelTypeError), "it cannot be sent"
     executor.close()
 

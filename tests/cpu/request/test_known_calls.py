@@ -19,6 +19,7 @@ def test_a_place_tells_classes_names_and_what_else_decides():
     for other in (placed(1.0, name="x"), placed(True, name="x"), placed(1, other="x"), placed(1, "x"), placed(1)):
         assert other != alike
     assert placed(1, more=("one",)) not in (placed(1), placed(1, more=("two",)))
+    assert placed(0.0) == placed(0.0) != placed(-0.0)
 
 
 def test_what_cannot_be_hashed_is_told_by_its_description():
