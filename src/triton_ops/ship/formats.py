@@ -103,7 +103,7 @@ class ByBatch(Format):
     def read(self, path: Path) -> Table:
         """The table with the configs as they are launched; see `Format`."""
         content, facts = read_object(path), self.named(path)
-        sizes = [name for name in content if _SIZE.fullmatch(name)]
+        sizes = [name for name in content if _SIZE.fullmatch(name) and name != "0"]
         if (strange := content.keys() - {*sizes, *self.beside}) or not sizes:
             what = f"has {min(strange)[:40]!r}" if strange else "is empty"
             raise CacheError(f"{path} {what}, and is no table by batch size", hint="its names are whole numbers: 16")

@@ -180,6 +180,7 @@ def test_a_row_that_is_left_to_another_kernel_is_told_and_answers_nothing(tmp_pa
         ("vllm-moe", "E=8,N=1,device_name=X.json.bak", json.dumps({"1": dict(TILES)})),
         ("sglang-moe", "E=8,N=1,device_name=X,block_shape=[128, 128]_up.json", json.dumps({"1": dict(TILES)})),
         ("vllm-moe", "x.json", json.dumps({"1": dict(TILES), "01": dict(TILES)})),
+        ("vllm-moe", "x.json", json.dumps({"1": dict(TILES), "0": dict(TILES)})),
         ("vllm-linear", "x.json", json.dumps({"1": dict(TILES), "triton_version": "3.6.0"})),
         ("fla", "x.json", '{"autotune_entries": []}'),
         ("fla", "x.json", '{"autotune_entries": {"a": {"config": {}}}}'),
