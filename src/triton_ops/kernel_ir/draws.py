@@ -68,15 +68,19 @@ class Draw:
         return self
 
     def with_data(self, terms: Sequence[Term], condition: Term) -> Draw:
-        """The same with large extents for the other conditions of a load, where these leave it no data in any draw."""
+        """The same with extents that leave data, where the other conditions of a load or choice leave none in any draw.
+
+        Those of a load get large ones, and those of a choice, which then begins behind all data, 0.
+        """
         masks = [load.operands[3] for term in terms for load in term.named("load")]
         masks = [mask for mask in masks if condition in mask.comparisons()]
-        if all(self(mask).any() for mask in masks):
-            return self
-        others = (one for mask in masks for one in mask.comparisons() if one.name == AT_LEAST_ZERO)
-        positive = (monomial for one in others for monomial, factor in one.operands[0].parts.items() if factor > 0)
-        ends = {monomial[0] for monomial in positive if len(monomial) == 1 and monomial[0].name == "argument"}
-        return self.at({one: _LARGE for one in ends if one.number not in condition.inside})
+        ends: dict[Term, Numbers | int] = {}
+        if not all(self(mask).any() for mask in masks):
+            ends = dict.fromkeys(_extents(masks, 1), _LARGE)
+        choices = [choice.operands for term in terms for choice in term.named("choose")]
+        sides = [(choice, bool([*one.named("load")])) for choice, one, other in choices if _only_one_loads(one, other)]
+        ends |= dict.fromkeys(_extents([choice for choice, side in sides if not (self(choice) == side).any()]), 0)
+        return self.at({one: value for one, value in ends.items() if one.number not in condition.inside})
 
     def beyond(self, axis: Term, condition: Term) -> Draw:
         """The same at the first place that a condition leaves out, in each draw."""
@@ -212,6 +216,17 @@ class Draw:
         if term.name in ("arith.divf", "tt.precise_divf") and term.operands[-1].named("load"):
             values[1] = abs(values[1])  # a scale or a temperature, if it was loaded
         return computed(term.name, word, values)
+
+
+def _only_one_loads(one: Term, other: Term) -> bool:
+    return any(one.named("load")) != any(other.named("load"))
+
+
+def _extents(conditions: Sequence[Term], sign: int = 0) -> set[Term]:
+    """The arguments that bound something in comparisons, alone and with factors of this sign, or any at 0."""
+    sums = (one.operands[0] for condition in conditions for one in condition.comparisons() if one.name == AT_LEAST_ZERO)
+    monomials = (monomial for one in sums for monomial, factor in one.parts.items() if factor * sign >= 0)
+    return {monomial[0] for monomial in monomials if len(monomial) == 1 and monomial[0].name == "argument"}
 
 
 _TESTS: dict[str, Callable[[list[Numbers]], Any]] = {

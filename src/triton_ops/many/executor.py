@@ -299,7 +299,8 @@ class RemoteExecutor:
     ) -> None:  # fmt: skip
         self._link, self._listener_of, self._renew, self._content_of = link, listener_of, renew, content_of
         self._note, self._telling = partial(note, self), threading.Lock()
-        self._step_s = self._silence_s = _SILENCE_S + effort.patience.setup_s + effort.patience.trial_s + effort.race.seconds
+        self._step_s = _SILENCE_S + effort.patience.setup_s + effort.patience.trial_s + effort.race.seconds
+        self._silence_s = self._step_s
         self.ready: Ready = lambda *_: None
         self._there: dict[str, Listener] = {}  # of the jobs that the process knows
         self._now: tuple[str, Future[TuningResult]] | None = None

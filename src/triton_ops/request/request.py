@@ -230,10 +230,8 @@ def spec_of(value: Any) -> TensorSpec | bool | int | float | str | None:
     """An argument as it stands in a problem: the spec of a tensor, a scalar itself, any other object as text."""
     if Arguments.is_tensor(value):
         return TensorSpec.of(value)
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, str):
-        return _bounded(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return _bounded(value) if isinstance(value, str) else value
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         if value.shape == () and not hasattr(value, "__setitem__"):  # a number of NumPy's, which nobody can change
             return spec_of(value.item())

@@ -99,6 +99,7 @@ def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it
         "powers_of_blocks_less_their_padding",
     )  # fmt: skip
     assert all("makes up for padded lanes by their number" in padding[name, "wrong-identity"] for name in less)
+    assert "which limit is the smaller one" in padding["sum_of_exponentials_but_the_first", "wrong-identity"]
     windows = {(one.kernel, one.rule) for one in linted("windows").undecided}
     ended = ("blocks_of_a_count", "rows_to_an_end_of_their_own", "blocks_of_a_number_of_heads")
     assert windows >= {(name, "missing-mask") for name in ended}

@@ -179,3 +179,24 @@ def powers_of_blocks_bad(x, o, n, B: tl.constexpr):
         v = tl.load(x + tl.program_id(0) * n + c, mask=c < n, other=0.0).to(tl.float32)
         total += tl.sum(tl.exp(v), 0)  # finds: wrong-identity
     tl.store(o + tl.program_id(0), total)
+
+
+@triton.jit
+def sum_of_exponentials_from_a_place_bad(x, y, n, k, B: tl.constexpr):
+    at = tl.arange(0, B)
+    value = tl.load(x + tl.program_id(0) * n + at, mask=at < n, other=0.0)
+    tl.store(y + tl.program_id(0), tl.sum(tl.where(at >= k, tl.exp(value), 0.0), axis=0))  # finds: wrong-identity
+
+
+@triton.jit
+def sum_of_exponentials_but_the_first(x, y, n, k, B: tl.constexpr):
+    at = tl.arange(0, B)
+    value = tl.load(x + tl.program_id(0) * n + at, mask=at < n, other=0.0)
+    tl.store(y + tl.program_id(0), tl.sum(tl.where(at < k, 0.0, tl.exp(value)), axis=0))
+
+
+@triton.jit
+def sum_of_exponentials_from_a_place_to_the_end_good(x, y, n, k, B: tl.constexpr):
+    at = tl.arange(0, B)
+    value = tl.load(x + tl.program_id(0) * n + at, mask=at < n, other=0.0)
+    tl.store(y + tl.program_id(0), tl.sum(tl.where((at >= k) & (at < n), tl.exp(value), 0.0), axis=0))
