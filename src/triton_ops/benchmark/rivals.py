@@ -309,7 +309,7 @@ def rows_of(run: KernelRun) -> Iterator[KernelRow]:
             if run.problems and label not in run.problems:
                 continue
             try:
-                yield from _problem_rows(run, operation, label, shape, dtype)
+                yield from problem_rows(run, operation, label, shape, dtype)
             except DeviceError:
                 raise
             except (TritonKernelError, CandidateError, RuntimeError) as error:  # one problem ends no run of an hour
@@ -317,9 +317,10 @@ def rows_of(run: KernelRun) -> Iterator[KernelRow]:
                 yield KernelRow(operation.name, label, "reference", shape=shape, dtype=dtype, verdict=reason)
 
 
-def _problem_rows(
+def problem_rows(
     run: KernelRun, operation: Operation, label: str, shape: tuple[int, ...], dtype: str
 ) -> Iterator[KernelRow]:
+    """The rows of one problem, which need not be among the named ones, each as soon as it is asked for."""
     problem = operation.problem(shape, dtype)
     default = operation.space_for(problem).default_config
     config, origin = _winner(run, operation, shape, dtype)
