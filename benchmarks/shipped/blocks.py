@@ -244,7 +244,7 @@ def shapes(
 
 # Llama 3 8B, Qwen3 30B-A3B, and a ViT-L of 14 by 14 pixels and 336 by 336 pictures.
 SHAPES = shapes(2048, (4096, 32, 8, 14336), (2048, 128, 768, 8), (1024, 16, 4096), (8, 577))
-TINY = shapes(24, (32, 2, 1, 48), (32, 4, 16, 2), (32, 2, 64), (2, 19))
+TINY = shapes(12, (32, 2, 1, 48), (32, 4, 16, 2), (32, 2, 64), (1, 11))
 
 
 def block_of(name: str, tiny: bool, device: str, dtype: torch.dtype) -> tuple[Block, Any]:

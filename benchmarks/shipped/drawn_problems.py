@@ -4,8 +4,8 @@
     python -m benchmarks.shipped.drawn_problems --seed 1 --draw  # the problems alone, without a GPU
 
 A seed draws the problems before anything is measured: kernels in turn, extents alike in their logarithms within the
-ranges of RANGES, of which one in four is left as it is drawn, odd or not, one in four is a multiple of 16, and the rest
-are multiples of 128. Of 8-bit products, and of experts, the library takes no others than multiples of 16.
+ranges of RANGES, of which a third is left as it is drawn, odd or not, a third are multiples of 16, and a third of 128.
+Of the weights of 8-bit products, and of experts, the library takes multiples of 16 alone.
 
 The library is cuBLAS for products, `torch._scaled_mm` for 8-bit ones, the fastest backend of torch's attention, the
 faster one of `torch._grouped_mm` and a product for each group, and for the others what torch has in eager mode. The
@@ -58,7 +58,7 @@ class Lot(random.Random):
         """An extent of a range, up to `most` and a multiple of `step`."""
         low, high = RANGES[name]
         drawn = round(math.exp(self.uniform(math.log(low), math.log(max(low, min(high, most))))))
-        multiple = max(step, self.choice((1, 16, 128, 128)))
+        multiple = max(step, self.choice((1, 16, 128)))
         return max(step, drawn // multiple * multiple or drawn)
 
     def product(self) -> Shape:
