@@ -87,7 +87,8 @@ class Cells:
             differs, most = difference(self._step(side, mode)(), expected)
         except Exception as error:  # noqa: BLE001 - torch's compiler raises what it likes, and the rest goes on
             return {"verdict": f"failed: {CandidateError.one_line(error)}"}
-        row = {"differs": differs, "largest_difference": most, **self._facts[side, mode]}
+        of_torch = {f"torch_{name}": fact for name, fact in self._facts["torch", mode].items()}
+        row = {"differs": differs, "largest_difference": most, **self._facts[side, mode], **of_torch}
         if differs <= OTHER_EXPERTS.get(self.name, 0.0):
             return row
         return {**row, "verdict": f"wrong: {differs:.2%} of the elements differ, by {most:.3g} at most"}
@@ -164,12 +165,12 @@ def verdict(ratio: Interval) -> str:
 
 
 def tune(block: Block, x: Any, sides: Iterable[str], budget_s: float) -> dict[str, Any]:
-    """Tune what sides run, as a program does: a step of the block inside of `tuning`; the seconds, or what failed."""
+    """Tune what sides run, kernels and choosers, by a step of the block; the seconds of each, or what failed."""
     outcomes: dict[str, Any] = {}
     for side in sides:
         begin = time.monotonic()
         try:
-            with triton_ops.tuning(budget_s=budget_s), triton_ops.on_miss("tune" if side == "chosen" else "default"):
+            with triton_ops.tuning(budget_s=budget_s), triton_ops.on_miss("tune"):
                 block.on(side)(x)
             outcomes[side] = round(time.monotonic() - begin, 1)
         except Exception as error:  # noqa: BLE001 - what is left untuned is timed as it is
@@ -206,7 +207,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--modes", nargs="+", choices=list(MODES), default=list(MODES))
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
     parser.add_argument("--repetitions", type=int, default=20)
-    parser.add_argument("--tune-s", type=float, default=6.0, help="seconds for each tune")
+    parser.add_argument("--tune-s", type=float, default=5.0, help="seconds for each tune of a kernel")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no further cell after so many seconds")
     parser.add_argument("--on", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
@@ -225,7 +226,7 @@ def measured(options: argparse.Namespace, end: float) -> Iterator[Row]:
         cells = Cells(
             name, *block_of(name, options.tiny, options.on, getattr(torch, options.dtype)), options.repetitions
         )
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             os.environ["TRITON_OPS_CACHE_DIR"] = folder
             for sides in phases:
                 asked = [side for side in sides if side in options.sides]
@@ -253,6 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{time.monotonic() - begin:6.1f} s  {line_of(row)}", flush=True)
             about = {"device": device.name, "driver": device.driver, "tolerance": {"atol": ATOL, "rtol": RTOL}}
             about |= {"summary": summary(list(rows.values()), SIDES), "rows": list(rows.values())}
+            about["launches"] = [launch.text for launch in triton_ops.launches()]
             save(out, headed("python -m benchmarks.shipped.blocks_gpu", options.commit, **about))
     figures = summary(new, SIDES)
     for name, each in figures.items():

@@ -191,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = probe("cuda")
     out = options.out or Path("benchmarks/results") / device.name.lower().replace(" ", "-") / "drawn.json"
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         for name, shape, dtype in problems:
             if time.monotonic() - begin >= options.limit_s:
                 break
