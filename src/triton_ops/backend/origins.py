@@ -255,8 +255,10 @@ _BESIDE = {Host.__module__: "triton_ops._optional", TritonKernelError.__module__
 Shipped kernels refer to them, and their winners must outlive a changed hint, and a module that moves: each counts under
 a name that stays.
 """
-_OWN = "triton_ops."
-_KERNELS = f"{_OWN}kernels."
+OWN = "triton_ops."
+_KERNELS = f"{OWN}kernels."
+SHIPPED = (_KERNELS, f"{OWN}backend.descriptors", f"{OWN}values.tensors")
+"""Where shipped kernels and their helpers lie: nothing else of this package is part of them."""
 _FORMER_MODULES = {
     "dtype_name": "triton_ops.tensors",
     **dict.fromkeys(("matrix_descriptor", "_made", "_laid_out"), "triton_ops.backend.descriptors"),
@@ -300,7 +302,7 @@ def is_users(module: str, path: str | None, home: str) -> bool:
     top = module.partition(".")[0]
     if home not in _VERSIONED and top == home and top != "builtins":
         return True
-    if module.startswith(_OWN) and not module.startswith(_KERNELS):
+    if module.startswith(OWN) and not module.startswith(_KERNELS):
         return False  # what this package does around a function is no part of it, also in a checkout of its source
     if path is None or path.startswith("<"):  # code that `exec` made belongs where its module does
         path = _file_of(module) or path

@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 
 from triton_ops.backend.origins import (
     INTERPRETED,
+    OWN,
+    SHIPPED,
     compile_options,
     function_layers,
     is_triton,
@@ -115,7 +117,7 @@ def used_values(function: types.FunctionType, is_users: Callable[[str], bool]) -
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         if cell != types.CellType():  # which is empty
             yield from _with_attributes(UsedValue(name, cell.cell_contents, cell, "cell_contents"), names, is_users)
-    for name in sorted(set(_global_names(function.__code__))):
+    for name in _global_names(function.__code__):
         if name in function.__globals__:
             use = UsedValue(name, function.__globals__[name], function.__globals__, name)
             yield from _with_attributes(use, names, is_users)
@@ -139,14 +141,12 @@ def _in_module(path: str, module: types.ModuleType, names: list[str], paths: set
             yield UsedValue(f"{path}.{name}", value, vars(module), name)
 
 
-def _global_names(code: types.CodeType) -> Iterator[str]:
+@functools.lru_cache(maxsize=4096)
+def _global_names(code: types.CodeType) -> list[str]:
     """Names that the code looks up as globals, and not only as attributes: `time.sleep` is no global `sleep`."""
-    for instruction in dis.get_instructions(code):
-        if "GLOBAL" in instruction.opname or instruction.opname == "LOAD_NAME":
-            yield instruction.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _global_names(constant)
+    looked_up = (each for each in dis.get_instructions(code) if "GLOBAL" in each.opname or each.opname == "LOAD_NAME")
+    inner = (_global_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return sorted({each.argval for each in looked_up}.union(*inner))
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:
@@ -395,8 +395,7 @@ class Reader:
         self._add_attributes(name, getattr(value, "__dict__", {}), type(value))
 
     def _read_set(self, name: str, members: Iterable[Any]) -> None:
-        digests = sorted(map(self._digest, members))
-        self.parts[name] = f"set of {digests}"
+        self.parts[name] = f"set of {sorted(map(self._digest, members))}"
 
     def _read_object(self, name: str, value: Any) -> None:
         cls = type(value)
@@ -477,10 +476,12 @@ class Reader:
         return name
 
     def _counts(self, function: types.FunctionType) -> bool:
-        return self._is_users(str(function.__module__), function.__code__.co_filename)
+        own = str(function.__globals__.get("__name__"))  # of a wrapper `__module__` is that of what it wraps
+        module = own if own.startswith(OWN) else str(function.__module__)
+        return self._is_users(module, function.__code__.co_filename)
 
     def _is_users(self, module: str, path: str | None = None) -> bool:
-        return is_users(module, path, self._home)
+        return (not module.startswith(OWN) or module.startswith(SHIPPED)) and is_users(module, path, self._home)
 
     def _is_value_of_library(self, holder: Any, value: Any) -> bool:
         """Tell whether a value is an attribute of an installed module, and not a function, a class, or plain."""

@@ -50,6 +50,11 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", ready.names())
+def test_a_winner_is_remembered_for_implementations_that_can_be_told_from_others(name):
+    assert "unknown" not in chooser(name)._kernel.identity
+
+
+@pytest.mark.parametrize("name", ready.names())
 def test_all_that_apply_compute_the_same(name):
     made = chooser(name)
     ran = set()

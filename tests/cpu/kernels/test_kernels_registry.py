@@ -8,6 +8,7 @@ import pytest
 
 from triton_ops import kernels
 from triton_ops.backend import Arguments, Operation
+from triton_ops.backend.reader import Reader
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import MissingDependencyError, TargetError
 
@@ -49,6 +50,15 @@ def test_named_problem_has_its_default_in_its_space_and_fits_the_kernel(name):
         assert space.why_not(space.default_config) is None
         assert all(value in space.tunables[tunable] for tunable, value in space.default_config.items())
         operation.kernel.check(space.tunables, Arguments(keyword=dict(problem.arguments)))
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_a_kernel_is_told_from_others_with_all_that_it_runs_of_this_package(name):
+    reader = Reader("triton_ops")
+    reader.read("kernel", kernels.load(name).kernel)
+    unread = {text for text in reader.parts.values() if text.startswith("triton_ops.") and " " not in text}
+    assert {text for text in unread if not text.startswith("triton_ops.kernels.")} <= {"triton_ops._optional.require"}
+    assert reader.unknown is None
 
 
 def first_problem(operation):

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 import triton_ops  # noqa: E402
 from tests.launches import cpu_as_gpu, launches_that_do_nothing, ordinary_launches  # noqa: E402
 from triton_ops import flash_attention, fp8_gemm, fused_gated_mlp, layer_norm, matmul, softmax  # noqa: E402
+from triton_ops.backend.callables import Source  # noqa: E402
 from triton_ops.dispatch.decision import forget_decisions  # noqa: E402
 from triton_ops.kernels.fp8_quantize import quantize_fp8  # noqa: E402
 
@@ -269,3 +270,17 @@ def test_known_patterns_are_bounded(launched, monkeypatch):
     for rows in range(1, 30):
         softmax(torch.zeros(rows, 64))
     assert len(softmax.calls) <= 8
+
+
+def caller(x):
+    return softmax(x) + 0
+
+
+@pytest.mark.parametrize("function", [caller, softmax, fp8_gemm])
+def test_a_shipped_function_is_the_same_one_after_calls(launched, function):
+    forget_decisions()
+    before = Source.of(function)
+    softmax(X)
+    softmax(X)
+    assert Source.of(function) == before
+    assert before.unknown is None
