@@ -92,12 +92,12 @@ def remember_builtins():
 def leave_out_unread_checks():
     """Have Triton's interpreter look for overflows only where it asserts that there is none, which is when it debugs.
 
-    Elsewhere it computes each sum and product once more, with 64 bits, and drops what it has found: a sixth of the time.
+    Elsewhere it computes each sum and product once more, with 64 bits, and drops what it finds: a sixth of the time.
     """
     semantic = importlib.import_module("triton.language.semantic").TritonSemantic
     check = getattr(semantic, "binary_op_sanitize_overflow_impl", None)
     if check is not None:
-        semantic.binary_op_sanitize_overflow_impl = lambda self, *args: self.builder.options.debug and check(self, *args)
+        semantic.binary_op_sanitize_overflow_impl = lambda it, *args: it.builder.options.debug and check(it, *args)
 
 
 def remember_types():
@@ -129,13 +129,13 @@ def remember_types():
 
     tensor_of, shapes = language.tensor.__init__, {}
 
-    def tensor(self, handle, type):
-        key = (*type.shape,) if type.is_block() else ()
+    def tensor(self, handle, of):
+        key = (*of.shape,) if of.is_block() else ()
         if key not in shapes:
-            tensor_of(self, handle, type)
+            tensor_of(self, handle, of)
             shapes[key] = {"shape": self.shape, "numel": self.numel}
         else:
-            self.__dict__.update(shapes[key], handle=handle, type=type, dtype=type.scalar)
+            self.__dict__.update(shapes[key], handle=handle, type=of, dtype=of.scalar)
 
     language.tensor.__init__ = tensor
     language.block_type.__init__, interpreter._get_np_dtype = block_type, numpy_type

@@ -125,6 +125,7 @@ def test_paths_of_callers_with_the_home_folder_of_nobody_are_typed_errors(monkey
     assert "~nosuchuser has no home folder here" in caplog.text
 
 
+@pytest.mark.usefixtures("steady_clock")
 @pytest.mark.parametrize("part", [pytest.param("a", marks=pytest.mark.processes), "abcd"])
 def test_a_path_of_two_thousand_folders_is_made_or_a_typed_error(cli, tmp_path, monkeypatch, part):
     target = tmp_path / "returned.py"

@@ -136,6 +136,7 @@ def test_a_slower_side_is_no_failure(cli, targets):
     assert " slower than b (" in ran.out
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_a_wrong_result_is_a_verdict_and_an_exit_code(cli, targets, tmp_path):
     words = ("bench", targets("once"), targets("zeros"), "--shape", "64,64", "--device", "cpu")
     ran = cli(*words)

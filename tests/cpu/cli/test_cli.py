@@ -565,7 +565,7 @@ def test_ranking_of_long_configs(cli, sleepy, columns):
     assert re.search(r"delay_ms=\d\s+word=a_rather_long_value_of_a_tunable_number_\d\n", winner)
 
 
-def test_failures_are_told_after_v(cli, tmp_path):
+def test_failures_are_told_after_v(cli, tmp_path, steady_clock):
     target = tmp_path / "moody.py"
     target.write_text("def moody(*, a):\n    if a == 2:\n        raise ValueError('not two')\n")
     quiet = cli(*(words := ["tune", f"{target}:moody", "--space", "a=1,2,3", "--device", "cpu"]))

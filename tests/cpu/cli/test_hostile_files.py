@@ -124,6 +124,7 @@ def test_show_prints_no_escape_of_a_record(cli, tmp_path):
         assert "\nrecords: all fine" not in ran.out
 
 
+@pytest.mark.usefixtures("steady_clock")
 @pytest.mark.parametrize("some_run", [True, False])
 def test_tune_v_prints_no_escape_of_a_candidate_or_of_its_trace(cli, tmp_path, some_run):
     bad = "\x1b]0;owned\x07\x1b[2J\x1b[1m\r\u202e\x9b"

@@ -83,6 +83,7 @@ def test_a_comparison_of_long_launches_keeps_to_its_seconds():
         assert compared({DEFAULT: 1.0, RIVAL: 0.98}, 0.1, 1, seconds)[1] <= seconds + 1.0
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_what_was_not_told_is_no_record_and_the_next_tune_goes_on(tmp_path, monkeypatch):
     kernel = FunctionKernel(returned, label="quick")
     monkeypatch.setattr(Outcome, "told", property(lambda _: False))

@@ -40,7 +40,7 @@ def task_and_key(M):
 
 
 @pytest.fixture
-def record(tmp_path):
+def record(tmp_path, steady_clock):
     """Makes the record of a problem whose winner is a block."""
     tune(scales, shape=(7,), trials=2, cache_dir=tmp_path / "one")
     (made,) = open_store(tmp_path / "one")

@@ -278,7 +278,7 @@ def goes_on(connection):
 def test_a_page_that_waits_for_news_is_no_stranger(log, monkeypatch):
     monkeypatch.setattr(growing, "POLL_S", 60.0)
     monkeypatch.setattr(server, "MOST_STRANGERS", 2)
-    monkeypatch.setattr(server._Answers, "timeout", 3.0)
+    monkeypatch.setattr(server._Answers, "timeout", 1.5)
     now_s = [0.0]
     with served(log.path, lambda: now_s[0]) as (address, result, _), contextlib.ExitStack() as held:
         page = held.enter_context(connected(address, f"GET /{TOKEN}/run.json?seen=1 HTTP/1.1\r\n".encode()))
@@ -299,7 +299,8 @@ def test_pages_beyond_the_limit_are_told_so(log, monkeypatch):
     assert (status, text) == (503, "Too many pages are open.\n")
 
 
-def test_a_long_run_is_read_seldom(tmp_path):
+def test_a_long_run_is_read_seldom(tmp_path, monkeypatch):
+    monkeypatch.setattr(growing, "_LOOK_S", 0.01)
     begun(tmp_path)
     at_s, spent_s = itertools.count(0.0), itertools.count(0.0, 10.0)  # a reading takes ten seconds of a CPU
     log = next(tmp_path.glob("*.jsonl"))
