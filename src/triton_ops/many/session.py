@@ -156,7 +156,7 @@ class ManyRun:
         for executor in self._executors.values():
             executor.close()
         until_s = self._now_s() + _GATHERED_S
-        while self._running and self._now_s() < until_s:
+        while self._running:
             try:
                 name, device, whole = self._messages.get(timeout=max(0.0, until_s - self._now_s()))
             except queue.Empty:

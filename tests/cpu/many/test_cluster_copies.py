@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
+from collections import defaultdict
+from concurrent import futures
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from triton_ops.many import ray_engine
+from triton_ops import TuneProblem, operation
+from triton_ops.base import folders as folders_of_base
+from triton_ops.many import RunOptions, ray_engine, run_jobs
 from triton_ops.many.executor import Call
-from triton_ops.many.ray_engine import ActorLink, Measurer, Piece, WatchedFolder, apply, files_of_problem
+from triton_ops.many.ray_engine import (
+    ActorLink,
+    Measurer,
+    Piece,
+    RayEngine,
+    WatchedFolder,
+    apply,
+    files_of_problem,
+)
+from triton_ops.many.session import jobs_of
 from triton_ops.processes import WorkerLostError
+from triton_ops.request import TuneOptions
+
+
+@pytest.fixture(autouse=True)
+def no_actor_before(monkeypatch):
+    """This process has been no actor's before the test, and is none after it."""
+    monkeypatch.setattr(folders_of_base, "_no_syncs", False)
+    ray_engine._own_folder.cache_clear()
+    yield
+    ray_engine._own_folder.cache_clear()
+
 
 NAME = "a" * 32
 RECORD, LOG = f"{NAME}.record.json", f"runs/{NAME}/one.jsonl"
@@ -132,3 +160,71 @@ def test_a_measurer_without_anything_to_tell_says_that_it_goes_on(monkeypatch):
         pass
     assert heard[0].method == "follow"
     assert measurer.hear() == (None, ())
+
+
+class ThreadsOfRay:
+    """A cluster whose actors are threads of this process."""
+
+    exceptions, over = StoppedRay.exceptions, False
+
+    def is_initialized(self):
+        return False
+
+    def init(self, **_):
+        pass
+
+    shutdown = init
+
+    def remote(self, **_):
+        return lambda kind: ThreadActor.of(kind)
+
+    def get(self, calls, timeout=None):
+        return [call.result(timeout) for call in calls] if isinstance(calls, list) else calls.result(timeout)
+
+    def wait(self, calls, timeout):
+        if self.over:
+            raise self.exceptions.RayError("the actor was killed")
+        return list(futures.wait(calls, timeout).done), []
+
+    def kill(self, actor):
+        self.over = True
+
+
+class ThreadActor:
+    """An object whose methods are called in a thread of each group."""
+
+    @classmethod
+    def of(cls, kind):
+        return SimpleNamespace(remote=lambda *arguments: cls(kind(*arguments)))
+
+    def __init__(self, value):
+        self._value, self._threads = value, defaultdict(lambda: futures.ThreadPoolExecutor(1))
+
+    def __getattr__(self, name):
+        def call(group, *arguments):
+            return self._threads[group].submit(getattr(self._value, name), *arguments)
+
+        return SimpleNamespace(
+            remote=partial(call, ""),
+            options=lambda concurrency_group: SimpleNamespace(remote=partial(call, concurrency_group)),
+        )
+
+
+@operation(space={"step": [1, 2]}, arguments=lambda n=64: {"n": n}, device="cpu")
+def add_up(n, step):
+    return sum(range(0, n, step)) + sum(range(1, n, step)) * (step - 1)
+
+
+def test_what_an_actor_finds_is_in_the_folder_of_the_run_and_its_own_folder_waits_for_no_disk(
+    tmp_path, monkeypatch, steady_clock, package_log
+):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink()))
+    monkeypatch.setattr(ray_engine, "require", lambda *_: ThreadsOfRay())
+    monkeypatch.setattr(ray_engine, "_BEAT_S", 0.1)
+    options = RunOptions(each=TuneOptions(cache_dir=tmp_path), cluster=RayEngine(simulated=1))
+    run = run_jobs(jobs_of([TuneProblem(target=add_up, shape=(64,))], options), options, told=lambda _: None)
+    assert run.totals == {"tuned": 1}, run.failures
+    assert run.outcomes[0].device == f"{socket.gethostname()}:0"
+    assert len(list(tmp_path.glob("*.record.json"))) == len(list(tmp_path.glob("runs/*/*.jsonl"))) == 1
+    assert [path for path in synced if path.is_relative_to(ray_engine._own_folder().folder)] == []

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fleet import Benches
+from tests.limits import eventually
 from triton_ops import DeviceError, SettingsError, operation, tune_many
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import DeviceSpec, TorchDevice
@@ -141,7 +142,7 @@ def test_a_job_that_another_gpu_takes_over_begins_there_once_it_has_ended_where_
         executor.close()
 
 
-def test_jobs_that_are_prepared_side_by_side_begin_once_and_those_no_longer_wanted_end():
+def test_jobs_that_are_prepared_side_by_side_begin_once_and_those_no_longer_wanted_end(caplog):
     begun, ended = [], []
 
     def tune_of(name):
@@ -156,16 +157,19 @@ def test_jobs_that_are_prepared_side_by_side_begin_once_and_those_no_longer_want
 
         return tune
 
-    jobs = {name: Job(name=name, label=name, kernel="k", problem=0, tune=tune_of(name)) for name in "abc"}
+    jobs = {name: Job(name=name, label=name, kernel="k", problem=0, tune=tune_of(name)) for name in "abcd"}
     executor = LocalExecutor(SharedCpus(2), "cuda:0", lambda _: Silent())
     executor.prepare([jobs["a"], jobs["b"]])
     assert executor.measure(jobs["a"], None).result(60).place == "cuda:0"
     executor.prepare([jobs["c"], jobs["b"]])
     executor.prepare([jobs["c"]])
     assert executor.measure(jobs["c"], None).result(60).place == "cuda:0"
+    executor.prepare([jobs["d"]])
+    eventually(lambda: "d" in begun)
     executor.close()
-    assert sorted(begun) == ["a", "b", "c"]
-    assert ended == ["b"]
+    assert sorted(begun) == ["a", "b", "c", "d"]
+    assert ended == ["b", "d"]
+    assert "left behind" not in caplog.text
 
 
 def test_a_gate_tells_when_it_let_the_job_in_also_who_comes_later():

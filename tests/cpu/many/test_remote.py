@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 import queue
+import re
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fleet import Benches
-from triton_ops import evaluation
+from triton_ops import backend, evaluation
 from triton_ops.backend import Packed
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
@@ -58,7 +59,7 @@ class MemoryLink:
     def __init__(self):
         self.calls, self.gone = queue.SimpleQueue(), threading.Event()
         level = logging.getLogger("triton_ops").getEffectiveLevel()
-        self.child = ChildExecutor(lambda call: self.calls.put(pickle.dumps(call)), "cuda:7", 2, level, shares=True)
+        self.child = ChildExecutor(lambda call: self.calls.put(pickle.dumps(call)), "cuda:7", 3, level, shares=True)
 
     def tell(self, message):
         if self.gone.is_set():
@@ -79,12 +80,8 @@ class MemoryLink:
 
 
 @pytest.fixture
-def link():
-    log = logging.getLogger("triton_ops")
-    before = log.level, log.propagate, list(log.handlers)
-    yield MemoryLink()
-    log.setLevel(before[0])
-    log.propagate, log.handlers[:] = before[1], before[2]
+def link(package_log):
+    return MemoryLink()
 
 
 def job(name, tune):
@@ -219,15 +216,15 @@ def test_cpus_that_one_process_leaves_idle_are_lent_to_those_that_leave_none():
 def test_a_process_that_shares_its_cpus_says_how_many_are_idle_and_takes_those_that_are_lent(link):
     noted = queue.SimpleQueue()
     executor = executor_over(link, note=lambda *said: noted.put(said))
-    assert noted.get(timeout=60) == (executor, 2), "all are idle before anything is compiled"
+    assert noted.get(timeout=60) == (executor, 3), "all are idle before anything is compiled"
     cpus, pool = link.child._executor._shared_cpus, Pool()
     with cpus.turn(pool) as begins:
         assert begins
-    assert [noted.get(timeout=60) for _ in range(2)] == [(executor, 1), (executor, 2)]
+    assert [noted.get(timeout=60) for _ in range(2)] == [(executor, 2), (executor, 3)]
     executor.lend(3)
     with ExitStack() as stack:
-        assert all(stack.enter_context(cpus.turn(pool)) for _ in range(5)), "two are its own"
-    assert [noted.get(timeout=60)[1] for _ in range(4)] == [1, 0, 1, 2]
+        assert all(stack.enter_context(cpus.turn(pool)) for _ in range(6)), "three are its own"
+    assert [noted.get(timeout=60)[1] for _ in range(6)] == [2, 1, 0, 1, 2, 3]
     executor.close()
     assert noted.get(timeout=60) == (executor, None)
 
@@ -241,6 +238,35 @@ def test_a_process_of_which_nothing_is_heard_is_ended_and_its_job_is_lost(link):
     assert link.gone.is_set()
     with pytest.raises(ExecutorLostError):
         executor.measure(job("b", measured), None)
+    executor.close()
+
+
+class SilentLink:
+    """A link to a process that takes a job and then says nothing."""
+
+    def __init__(self):
+        self.measures, self.gone, self.silent_s = threading.Event(), threading.Event(), 0.0
+
+    def tell(self, message):
+        if message.method == "measure":
+            self.measures.set()
+
+    def hear(self, seconds):
+        assert self.measures.wait(60)
+        if self.gone.is_set():
+            raise WorkerLostError("its process was killed", "")
+        self.silent_s += seconds
+
+    def kill(self):
+        self.gone.set()
+
+
+def test_a_process_may_be_silent_for_as_long_as_the_error_says():
+    link, whole_looks = SilentLink(), replace(QUICK, race=replace(QUICK.race, seconds=5.0))
+    executor = RemoteExecutor(link, lambda _: Silent(), whole_looks)
+    error = executor.measure(job("a", waits), None).exception(60)
+    assert link.gone.is_set()
+    assert link.silent_s > float(re.search(r"nothing was heard of it for (\d+) s", str(error))[1])
     executor.close()
 
 
@@ -308,8 +334,8 @@ def test_a_process_that_dies_is_started_again_and_two_devices_find_what_one_find
 class Parent:
     """A parent that sends its child how to begin, and then closes the pipe."""
 
-    def __init__(self, *start):
-        self._start = [(SimpleNamespace(take=lambda: None), None, *start)]
+    def __init__(self, *start, allocator=None):
+        self._start = [(SimpleNamespace(take=lambda: None), allocator, *start)]
 
     def receive(self):
         return self._start.pop()
@@ -325,7 +351,9 @@ class Parent:
     ("isolated", "device", "started"),
     [(True, "cuda:1", ["worker cuda:1", "server cuda:1"]), (False, "cuda:1", ["server cuda:1"]), (True, "cpu", [])],
 )
-def test_a_process_of_a_gpu_begins_with_its_worker_and_its_compilers_server(monkeypatch, isolated, device, started):
+def test_a_process_of_a_gpu_begins_with_its_worker_and_its_compilers_server(
+    monkeypatch, isolated, device, started, package_log
+):
     begun = queue.SimpleQueue()
     monkeypatch.setattr(executor_process, "Child", lambda: Parent(isolated, device, 1, logging.WARNING))
     monkeypatch.setattr(evaluation, "start_one_early", lambda place: begun.put(f"worker {place}"))
@@ -335,19 +363,39 @@ def test_a_process_of_a_gpu_begins_with_its_worker_and_its_compilers_server(monk
     assert begun.empty()
 
 
+@pytest.mark.parametrize("allocator", [None, b"the user's"])
+def test_a_process_launches_with_the_allocator_that_is_set_here(monkeypatch, allocator, package_log):
+    taken = []
+    parent = Parent(False, "cpu", 1, logging.WARNING, allocator=allocator)
+    monkeypatch.setattr(executor_process, "Child", lambda: parent)
+    monkeypatch.setattr(backend.ScratchAllocator, "take", taken.append)
+    executor_process.main()
+    assert taken == ([] if allocator is None else [allocator])
+
+
 @pytest.mark.parametrize(("workers", "isolated"), [(("", ""), False), (("", "cuda:0"), True)])
 def test_processes_of_gpus_begin_with_workers_only_for_problems_that_are_tried_in_one(monkeypatch, workers, isolated):
     starts = []
+    monkeypatch.setattr(CompilePool, "usual_workers", lambda: 7)
     monkeypatch.setattr(RemoteExecutor, "of_device", lambda *arguments: starts.append(arguments) or "started")
     jobs = [replace(job(f"p{at}", waits), worker=worker) for at, worker in enumerate(workers)]
     options = RunOptions(each=TuneOptions(effort="quick"), devices=("cuda:0", "cuda:1"))
     assert session._executors(jobs, options, SharedCpus(2), SimpleNamespace(listener=Silent)) == {
         "cuda:0": "started", "cuda:1": "started",
     }  # fmt: skip
-    assert [(device, effort, early) for device, _, _, effort, early, _ in starts] == [
-        ("cuda:0", QUICK, isolated), ("cuda:1", QUICK, isolated),
+    assert [(device, cpus, effort, early) for device, cpus, _, effort, early, _ in starts] == [
+        ("cuda:0", 3, QUICK, isolated), ("cuda:1", 3, QUICK, isolated),
     ]  # fmt: skip
     assert starts[0][-1] is starts[1][-1], "they lend each other their CPUs"
+
+
+def test_each_process_of_a_gpu_has_a_cpu_at_least(monkeypatch):
+    monkeypatch.setattr(RemoteExecutor, "of_device", lambda _, cpus, *others: cpus)
+    monkeypatch.setattr(CompilePool, "usual_workers", lambda: 1)
+    options = RunOptions(each=TuneOptions(), devices=("cuda:0", "cuda:1"))
+    assert session._executors([], options, SharedCpus(2), SimpleNamespace(listener=Silent)) == {
+        "cuda:0": 1, "cuda:1": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.processes

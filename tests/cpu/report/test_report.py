@@ -22,13 +22,14 @@ from triton_ops.records import Finalist, Head, Run, RunLog
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.lockfile import loads
 from triton_ops.records.run_log import Environment, RoofFacts
-from triton_ops.report.live import page_of
+from triton_ops.report.live import page_of, run_data
 from triton_ops.report.run_facts import Report, paste_lines
 from triton_ops.request import Effort, TuneRequest
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal.facts import escape as escaped
 from triton_ops.values import Measurement, Problem, Resources, Status, Trial, Work
 
+LATER, LATEST = "20261123T101112000000-0123abcd", "20261124T101112000000-0123abcd"
 HOSTILE = "<img src=https://example.org onerror=alert(1)></script>|`*@all`\x1b]0;x\x07"
 SAFE = re.compile(r"[\w =%,.+()/'-]*|`[\w:=%,.+()/' -]*`|<code>([A-Za-z0-9 ]|&#\d+;)*</code>", re.ASCII)
 LEVELS = {1: (1.0, 1.01, 0.99, 1.0), 2: (1.001, 1.012, 0.989, 1.0), 3: (1.1, 1.11, 1.09, 1.1)}
@@ -158,7 +159,7 @@ def test_only_a_triton_kernel_has_a_triton_config_to_paste(tmp_path, identity, t
 
 
 def test_two_runs_are_compared_config_by_config(cli, tmp_path):
-    one, other = written(tmp_path), written(tmp_path, ended=False, hostile="odd", run="20261123T101112000000-0123abcd")
+    one, other = written(tmp_path), written(tmp_path, ended=False, hostile="odd", run=LATER)
     message = text(cli, one, other)
     assert "4 configs ran in both: the second run's times are 1.000x the first's" in message
     assert "the first run's best config is place 2 in the second, the second's is place 2 in the first" in message
@@ -166,8 +167,31 @@ def test_two_runs_are_compared_config_by_config(cli, tmp_path):
     assert result["common"]["configs"] == 4
     assert result["differences"]["state"][1].startswith("not ended")
     assert result["agreement"] == "unknown", "the second has not ended"
-    another = written(tmp_path / "", key=record("other").key, run="20261124T101112000000-0123abcd")
+    another = written(tmp_path / "", key=record("other").key, run=LATEST)
     assert "the kernel or the problem is another one" in text(cli, one, another)
+
+
+def test_times_below_a_millisecond_are_compared_and_times_of_zero_are_not(cli, tmp_path):
+    for run, times_ms in ((ID, (0.25, 0.5)), (LATER, (0.5, 1.0)), (LATEST, (0.0, 0.5))):
+        log = begun(tmp_path, id=run)
+        for n, ms in enumerate(times_ms, 1):
+            log.trial(ran(n, ms), Origin.SEARCHER)
+    one, other, unmeasured = (tmp_path / f"{run}.jsonl" for run in (ID, LATER, LATEST))
+    assert "2 configs ran in both: the second run's times are 2.000x the first's" in text(cli, one, other)
+    assert "a config has no measurable time" in text(cli, unmeasured, one)
+
+
+def test_only_trials_beyond_those_shown_are_counted_as_more(cli, tmp_path):
+    path = written(tmp_path)
+    notes = {top: re.findall(r"^(\d+ more)$", text(cli, path, "--top", top), re.MULTILINE) for top in ("6", "7", "8")}
+    assert notes == {"6": ["1 more"], "7": [], "8": []}
+
+
+def test_a_page_shows_errors_of_up_to_400_letters_whole(tmp_path):
+    log = begun(tmp_path)
+    for letters in (400, 401):
+        log.trial(Trial(config(letters), Status.RUNTIME, error="e" * letters), Origin.SEARCHER)
+    assert run_data(Report(Run.read(log.path)))["errors"] == ["e" * 400, "e" * 400 + "…"]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +208,7 @@ def test_two_runs_are_compared_config_by_config(cli, tmp_path):
     ],
 )
 def test_tunes_of_one_problem_agree_tie_or_disagree(cli, tmp_path, winner, tied, agreement, said):
-    one, other = written(tmp_path), written(tmp_path, winner=winner, tied=tied, run="20261123T101112000000-0123abcd")
+    one, other = written(tmp_path), written(tmp_path, winner=winner, tied=tied, run=LATER)
     assert said in text(cli, one, other)
     [result] = json.loads(text(cli, one, other, "--json"))["comparisons"]
     assert result["agreement"] == agreement
@@ -281,7 +305,7 @@ def test_a_run_is_found_by_file_by_id_and_by_kernel(cli, tmp_path):
     folder = tmp_path / "runs" / "k"
     folder.mkdir(parents=True)
     whole = text(cli, written(folder))
-    later = written(folder, ended=False, run="20261123T101112000000-0123abcd")
+    later = written(folder, ended=False, run=LATER)
     assert text(cli, ID[:10], "--cache-dir", tmp_path) == whole
     assert text(cli, "wait", "--cache-dir", tmp_path) == text(cli, later)
     for named, message in (

@@ -14,6 +14,7 @@ import threading
 import time
 from contextlib import closing, contextmanager
 from pathlib import Path
+from unittest.mock import call, create_autospec
 from urllib.parse import urlsplit
 
 import pytest
@@ -27,6 +28,7 @@ from triton_ops.report.live import GrowingReport
 from triton_ops.space import Config
 from triton_ops.terminal import PageServer
 from triton_ops.terminal import page_server as server
+from triton_ops.tuner import Listener, RunPlan
 from triton_ops.values import Measurement, Status, Trial
 
 TOKEN = "a-token-of-its-own"
@@ -312,6 +314,54 @@ def test_a_long_run_is_read_seldom(tmp_path, monkeypatch):
     assert result._version == version
 
 
+def test_a_page_is_told_at_once_that_a_tune_has_ended_without_a_log_that_can_be_read(tmp_path):
+    looks = itertools.count()
+    result = GrowingReport(tmp_path / "none.jsonl", lambda: float(next(looks)))
+    result.end()
+    assert result.newer(0, 1000.0) is None
+    assert next(looks) < 10
+
+
+class Input:
+    """The input of the serving process, which ends when a page has asked."""
+
+    def __init__(self, asked):
+        self.asked = asked
+
+    def readline(self):
+        return f"{TOKEN}\n"
+
+    def read(self):
+        assert self.asked.wait(60)
+
+
+def test_the_serving_process_ends_only_after_its_last_answer(monkeypatch, tmp_path):
+    begun_answer, shut, ended, answers = threading.Event(), threading.Event(), threading.Event(), []
+    servers, shutdown = [], PageServer.shutdown
+
+    def late_answer(*_):
+        begun_answer.set()
+        assert shut.wait(60)
+        answers.append("too late" if ended.wait(0.1) else "in time")
+
+    monkeypatch.setattr(watching, "_DRAIN_S", 60.0)
+    monkeypatch.setattr(watching.Child, "die_with", lambda parent: None)
+    monkeypatch.setattr(watching.os, "nice", lambda by: None)
+    monkeypatch.setattr(PageServer, "shutdown", lambda self: (shutdown(self), servers.append(self), shut.set()))
+    monkeypatch.setattr(GrowingReport, "answer", late_answer)
+    bound = socket.create_server(("127.0.0.1", 0))
+    address = PageServer.address_of(bound, TOKEN)
+    monkeypatch.setattr(sys, "argv", ["", "0", "0", str(bound.detach()), str(tmp_path / "run.jsonl")])
+    monkeypatch.setattr(sys, "stdin", Input(begun_answer))
+    page = threading.Thread(target=asked, args=(address,))
+    page.start()  # the socket listens already
+    watching.main()
+    ended.set()
+    page.join()
+    servers[0].server_close()
+    assert answers == ["in time"]
+
+
 REFUSED = {
     "several runs": (("--watch", "--from-misses"), "--from-misses makes several"),
     "a port alone": (("matmul", "--watch-port", "80"), "--watch-port is for --watch"),
@@ -339,9 +389,12 @@ def test_a_port_that_is_taken_is_refused_and_a_known_winner_is_told(cli, tmp_pat
     assert json.loads(known.out)["from_cache"]
 
 
-def test_a_run_without_a_log_says_that_there_is_nothing_to_watch():
-    told = []
-    silent = type("Silent", (), {"started": lambda *_: None, "ended": lambda *_: None, "tried": lambda *_: None})()
-    with watching.watched(silent, 0, told.append) as listener:
-        listener.started(type("Plan", (), {"log": None})())
+def test_a_run_without_a_log_says_that_there_is_nothing_to_watch_and_is_followed_by_its_own_listener():
+    told, listener = [], create_autospec(Listener, instance=True)
+    plan, trial, progress, result = create_autospec(RunPlan, log=None), object(), object(), object()
+    with watching.watched(listener, 0, told.append) as passing_on:
+        passing_on.started(plan)
+        passing_on.tried(trial, progress)
+        passing_on.ended(result)
     assert told == ["--watch: this run keeps no log, so that there is nothing to watch"]
+    assert listener.mock_calls == [call.started(plan), call.tried(trial, progress), call.ended(result)]
