@@ -36,13 +36,23 @@ def best_of_all(rows, k, value):
     return min(value(chosen) for size in range(1, k + 1) for chosen in itertools.combinations(columns, size))
 
 
+# The cover that the search by halves ends with has a larger mean than another one of the same worst regret.
+SEVERAL_COVERS = (
+    [[0.01, 0.1, 0.0, 0.0, 2.0], [0.0, 0.0, 2.0, INF, 0.01], [INF, 2.0, 0.05, 0.01, 2.0],
+     [0.0, 0.0, 0.01, 0.0, 0.5], [0.5, 0.1, 0.05, INF, 0.05]], [1.0] * 5, 2,
+)  # fmt: skip
+
+
 @settings(deadline=None)
 @given(matrices())
+@example(SEVERAL_COVERS)
 @example(([[0.05, 0.1], [0.1, INF], [0.1, 0.01], [INF, INF]], [3.0, 3.0, 3.0, 0.5], 2))  # sums in two orders differ
 def test_the_choice_is_the_best_of_all_choices(given):
     rows, weights, k = given
     result = least_worst(rows, weights, k)
-    assert result.value == best_of_all(rows, k, lambda chosen: worst(rows, chosen))
+    least, mean_then = best_of_all(rows, k, lambda chosen: (worst(rows, chosen), mean(rows, weights, chosen)))
+    assert result.value == least
+    assert least == INF or mean(rows, weights, result.columns) == pytest.approx(mean_then)
     assert result.exact
     result = least_mean(rows, weights, k)
     assert result.value == pytest.approx(best_of_all(rows, k, lambda chosen: mean(rows, weights, chosen)))
@@ -51,8 +61,16 @@ def test_the_choice_is_the_best_of_all_choices(given):
     assert result.value == mean(rows, weights, result.columns)
 
 
+# A search that has no time leaves the worst regret at 0.1, and 0.05 can be had.
+UNFINISHED = (
+    [[INF, 0.01, 0.0, 0.5], [0.01, INF, INF, 0.05], [0.05, 0.1, 0.0, 0.01], [0.01, 2.0, 0.5, 0.5],
+     [0.1, 0.05, 0.1, 0.01]], [1.0] * 5, 2,
+)  # fmt: skip
+
+
 @settings(deadline=None)
 @given(matrices(), st.sampled_from([0.0, 0.001, 0.01]))
+@example(UNFINISHED, 0.0)
 def test_a_search_that_is_cut_short_has_a_bound_that_no_choice_is_below(given, seconds):
     rows, weights, k = given
     result = least_worst(rows, weights, k, seconds=seconds)

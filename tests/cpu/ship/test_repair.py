@@ -5,6 +5,7 @@ import json
 import random
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from triton_ops.dispatch import would_run
 from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, store_in
 from triton_ops.records.command_lock import updated
 from triton_ops.records.lock_entry import BY_HAND, EntryOrigin
+from triton_ops.ship import verification
 from triton_ops.ship.targets import Targets
 from triton_ops.ship.verification import Verdict, _written, cause, repair, serve_idle
 from triton_ops.space import Config
@@ -233,6 +235,37 @@ def with_resources(compiles, resources):
         return replace(compiles(self, config, arguments), resources=resources)
 
     return compiled
+
+
+@pytest.mark.parametrize(("cpus", "workers", "idle"), [(5, [2], False), (1, [1], False), (5, [], True)])
+def test_beside_a_race_half_of_the_cpus_compile_the_configs_of_the_next_one_unless_in_idle_time(
+    times_ms, tmp_path, monkeypatch, cpus, workers, idle
+):
+    class Pool:
+        usual_workers = staticmethod(lambda: cpus)
+
+        def __init__(self, compiler, *, workers, reuse):
+            pools.append((compiler, workers, reuse))
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def submit(self, config, *, anyway):
+            configs.append(config["tile"])
+
+    def with_a_program(answer, lock, here):
+        return "ok", "", [SimpleNamespace(compiler=answer.entry.problem["n"])]
+
+    pools, configs = [], []
+    monkeypatch.setattr(verification, "CompilePool", Pool)
+    monkeypatch.setattr(verification, "checked", with_a_program)
+    lock = of_other_versions(lock_for(record_of(2), record_of(3, n=5)))
+    assert [each.entry.problem["n"] for each in repaired(lock, tmp_path, idle=idle)] == [4, 5]
+    assert pools == [(5, each, True) for each in workers]
+    assert configs[:2] == [3, 1][: 2 * len(workers)], "its own config, then the default"
 
 
 def test_a_record_from_before_the_race_takes_nothing_back(times_ms, tmp_path):

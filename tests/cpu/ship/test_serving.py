@@ -396,6 +396,16 @@ def test_programs_are_loaded_on_the_gpu_that_is_named(monkeypatch):
     assert [number for number, cached in fill.device_caches.items() if cached[0]] == [1, 2]
 
 
+@pytest.mark.triton
+def test_a_program_of_a_gpu_whose_architecture_nobody_knows_is_invalid():
+    pytest.importorskip("triton")
+    lock = lock_for(softmax(64, 512))
+    unknown = replace(lock.devices[0], name="a GPU of tomorrow", arch=None)
+    (verdict,) = verify(replace(lock, devices=(unknown,)), Targets(), None)
+    assert verdict.outcome == "invalid"
+    assert "target 'cuda' is not known" in verdict.reason
+
+
 def test_what_has_nothing_to_compile_is_ready():
     done = prepare(lock_for(waiting(1)), targets=[wait], device="cpu")
     assert (done.compiled, done.nothing_to_compile, done.failed) == (0, 1, ())
@@ -407,6 +417,7 @@ def test_what_has_nothing_to_compile_is_ready():
 def test_targets_are_found_by_name_and_nothing_is_imported_for_a_file():
     assert Targets().find("softmax").name == "softmax"
     assert Targets([wait]).find(wait.name) is wait
+    assert Targets().decorated("softmax") is load("softmax")
     with pytest.raises(NotLoadedError, match="antigravity:fly is not loaded"):
         Targets().find("antigravity:fly")
     assert "antigravity" not in sys.modules
