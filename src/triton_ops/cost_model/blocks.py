@@ -19,6 +19,7 @@ from triton_ops.values import Footprint, Resources, Schedule
 MOST_REGISTERS = 255  # most registers that a thread can address
 _REGISTERS = 65_536  # of a multiprocessor: CUDA C++ Programming Guide, of all since sm_50
 _WORD_BYTES = 4
+_MOST_COPIES = 64  # of a thread in a step, beyond which their addresses and values are spilled
 
 
 def footprint_of(guess: Footprint, resources: Resources | None) -> Footprint:
@@ -37,9 +38,10 @@ def footprint_of(guess: Footprint, resources: Resources | None) -> Footprint:
 
 
 def tile_footprint(accumulator: float, copies: float, warp_group: bool, shared_bytes: int) -> Footprint:
-    """The guess for a block of a pipelined product; elements and 16-byte copies with an address each are per thread."""
+    """The guess for a block of a pipelined product; elements and copies with an address each are per thread."""
     registers = 14 + 1.15 * accumulator + 3.1 * copies + (0 if warp_group else 22)
     spilled = max(0.0, 2.25 * (accumulator - 183)) if accumulator >= MOST_REGISTERS else 0.0
+    spilled += 3.1 * max(0.0, copies - _MOST_COPIES)
     return Footprint(_clamp(registers), spilled * _WORD_BYTES, shared_bytes)
 
 

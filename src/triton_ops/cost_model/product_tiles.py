@@ -112,6 +112,8 @@ def _chain_ns(loop: TileLoop, machine: Machine, mma_ns: float, wait_ns: float, s
 
 _LINE_BYTES = 128
 _COPY_BYTES = 16
+_ASYNC_BYTES = 4  # of the least copy that runs ahead of the products: PTX ISA, `cp.async`
+_LINE_COPIES = 16  # that cost the load unit a line, however narrow: set on products with copies of 1 and 2 bytes
 _GROUP_ROWS = 64  # rows of a warp-group instruction
 _WIDEST = 256  # most columns of a warp-group instruction
 _ONE_STEP = 32  # elements of 8 bits along K that one instruction takes: in such a step there is one, and none waits
@@ -135,6 +137,8 @@ class GemmTiles:
         a_along_inner: Whether elements of A that follow each other along `inner` are neighbours in memory.
         b_along_inner: Whether elements of B that follow each other along `inner` are neighbours in memory.
         batch: Number of such products.
+        copy_bytes: Bytes that a load by pointers copies at once: those of an element where rows are not known to begin
+            at multiples of 16 elements. Copies of less than 4 bytes do not run ahead.
     """
 
     rows: int = field(kw_only=False)
@@ -149,6 +153,7 @@ class GemmTiles:
     a_along_inner: bool = True
     b_along_inner: bool = False
     batch: int = 1
+    copy_bytes: int = _COPY_BYTES
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan a pipelined loop along `inner` for each tile of C."""
@@ -255,7 +260,10 @@ def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: F
         warps=block.warps,
         mma_cycles=mma_cycles(machine, block, tiles.dtype),
         shared_bytes=reads + block.load_bytes,
-        lines=_lines(block.rows, block, tiles.a_along_inner) + _lines(block.columns, block, tiles.b_along_inner),
+        lines=max(
+            _lines(block.rows, block, tiles.a_along_inner) + _lines(block.columns, block, tiles.b_along_inner),
+            block.load_bytes / (_LINE_COPIES * tiles.copy_bytes),
+        ),
         load_bytes=block.load_bytes,
         arithmetic_cycles=0.0,
         dram_bytes=_dram_bytes(tiles, block, machine, min(blocks, at_once * machine.units)) / steps,
@@ -440,10 +448,7 @@ class ProductTiles:
     def planned(self, config: Mapping[str, Any], form: _Form, machine: Machine) -> TilePlan:
         """As `plan`, by the algorithm of this form."""
         check_matrix_units(machine, self.dtype)
-        if form.by_turns:
-            config = {**config, "num_warps": _WARPS_BY_TURNS, "num_stages": config.get("BUFFERS") or 1}
-        elif self.scaled and form.ahead > 1:  # the steps are unrolled, and each has stages of its own
-            config = {**config, "num_stages": int(config.get("num_stages", 1)) * form.ahead}
+        config = self._pipelined(config, form)
         product = _transposed(self.product) if form.swapped else self.product
         block = block_of(product, config)
 
@@ -469,7 +474,17 @@ class ProductTiles:
             return _with_second_launch(times, loop, block, form, machine)
 
         sums = _sums(block, form.sums, self.promoted, self.scaled)
-        return TilePlan(block.warps, _form_guess(block, sums, form, machine, ITEM_BYTES[product.out_dtype]), schedule)
+        return TilePlan(block.warps, _form_guess(block, sums, form, machine, product), schedule)
+
+    def _pipelined(self, config: Mapping[str, Any], form: _Form) -> Mapping[str, Any]:
+        """The config with the warps and the stages that its loop has."""
+        if form.by_turns:
+            return {**config, "num_warps": _WARPS_BY_TURNS, "num_stages": config.get("BUFFERS") or 1}
+        if self.product.copy_bytes < _ASYNC_BYTES and not form.descriptors:
+            return {**config, "num_stages": 1}
+        if self.scaled and form.ahead > 1:  # the steps are unrolled, and each has stages of its own
+            return {**config, "num_stages": int(config.get("num_stages", 1)) * form.ahead}
+        return config
 
 
 class _Form(NamedTuple):
@@ -562,13 +577,13 @@ def _sums(block: TileBlock, sums: int, promoted: bool, scaled: bool) -> float:
     return own + (own / sums if scaled else min(own / sums, block.columns / 2))
 
 
-def _form_guess(block: TileBlock, sums: float, form: _Form, machine: Machine, out_bytes: int) -> Footprint:
+def _form_guess(block: TileBlock, sums: float, form: _Form, machine: Machine, product: GemmTiles) -> Footprint:
     threads = 32 * block.warps
     grouped = warp_groups(machine, block.rows, block.warps)
     buffers = block.stages if grouped or form.descriptors else max(block.stages - 1, 1)
-    copies = 0.0 if form.descriptors else block.load_bytes / _COPY_BYTES / threads
+    copies = 0.0 if form.descriptors else block.load_bytes / product.copy_bytes / threads
     shared = buffers * block.load_bytes
-    tile = block.rows * block.columns * out_bytes
+    tile = block.rows * block.columns * ITEM_BYTES[product.out_dtype]
     if form.descriptors and form.algorithm != "split_k":  # a tile of C is written from shared memory of its own
         shared += tile // (2 if form.halves else 1)
     return tile_footprint(sums, copies, grouped, shared)
