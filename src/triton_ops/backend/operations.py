@@ -43,6 +43,8 @@ class Operation:
         check: The own comparison of results, `check(result, expected)`, in place of the rule; as for `tune`.
         device: Where it runs: `cuda` (any GPU), `cpu`, or `any`, a GPU where there is one. That of a compiled Triton
             kernel is `cuda`.
+        least_gain: Share by which the model's first pick must be ahead of the default, so that a call without a winner
+            runs it; for work whose configs the model is known to rank well. With None such a call runs the default.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Operation:
     device: Literal["cuda", "cpu", "any"] = "any"
     tolerance: float | Tolerance | None = None
     check: Callable[[Any, Any], Any] | None = None
+    least_gain: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", FunctionKernel.as_kernel(self.kernel))

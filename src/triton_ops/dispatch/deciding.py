@@ -323,10 +323,9 @@ class KernelCall:
 
     def question(self, policy: str) -> LadderQuestion:
         """Question to the ladder."""
-        space = self.space
         return LadderQuestion(
-            key=self.key, asked=self.asked, loose=self.called.loose, default=space.default_config,
-            why_not=space.why_not, enough=self._enough if policy == TUNE else None, near=policy != TUNE,
+            key=self.key, asked=self.asked, loose=self.called.loose, space=self.space,
+            enough=self._enough if policy == TUNE else None, near=policy != TUNE,
             expected=policy not in (TUNE, ERROR) and not capturing(),
         )  # fmt: skip
 
@@ -369,7 +368,7 @@ def decide(call: KernelCall) -> Decision:
         return job.agreed(
             question.key.id,
             lambda: _alone(call, question, wish, policy),
-            question.why_not,
+            question.space.why_not,
             lambda why: _decision(call, question.key, question.fallback(why)).because(why, wish),
             TURN_S + (Effort.of(call.options.tune).budget.seconds or _LONGEST_TUNE_S if policy in MEASURING else 0.0),
         )

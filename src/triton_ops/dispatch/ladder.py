@@ -48,9 +48,10 @@ from triton_ops.records import (
     cache_folder,
     may_have_records,
     store_in,
+    winners_of,
 )
 from triton_ops.request import TuneOptions, TuneRequest
-from triton_ops.space import Config
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Key, Mapper, TuningResult
 
 Place: TypeAlias = tuple[float, bool, str]
@@ -134,22 +135,23 @@ class LadderQuestion:
 
     `asked` is the key with the problem as it is: lockfiles compare their own ranges with it. In the names `loose` a
     borrowed record may differ, whatever the policy: classes of arguments that the caller has not named as deciding.
-    `why_not` says why a config cannot be taken for this very problem, `enough` why a record does not answer although
+    `space` has the configs that can be taken for this very problem; `enough` says why a record does not answer although
     its key is equal; `near` lets records of problems nearby answer, and `expected` configs that nobody has measured.
+    `pick` chooses one of these by a model, given the winners of other problems.
     """
 
     key: Key
     asked: Key
     loose: frozenset[str]
-    default: Config
-    why_not: Callable[[Config], str | None]
+    space: ConfigSpace
     enough: Callable[[Record], str | None] | None = None
     near: bool = True
     expected: bool = False
+    pick: Callable[[Iterable[Config]], Found | None] | None = None
 
     def fallback(self, why: str) -> Found:
         """The default as an answer."""
-        return Found(config=self.default, rung=FALLBACK, why=why)
+        return Found(config=self.space.default_config, rung=FALLBACK, why=why)
 
 
 @dataclass(eq=False)
@@ -178,7 +180,7 @@ class Ladder:
         rungs = [self._locked] if self.only_lockfile else [self._locked, self._exact, self._found_elsewhere]
         for rung in [*rungs, self._expected] if question.expected else rungs:
             for answer in rung(question, passed):
-                if (refused := question.why_not(answer.config)) is None:
+                if (refused := question.space.why_not(answer.config)) is None:
                     return answer, tuple(passed)
                 passed.append(f"{answer.rung}: its config ({answer.config}) cannot be taken here: {refused}")
         return question.fallback("no winner is known for this problem"), tuple(passed)
@@ -201,12 +203,16 @@ class Ladder:
         passed.append(f"lockfile: {self.lockfile.why_not(question.asked)}")
 
     def _expected(self, question: LadderQuestion, _: list[str]) -> Iterator[Found]:
-        """Configs that a model has chosen, of the lockfile in use, then of those of packages."""
+        """Configs that a model has chosen, of the lockfile in use, then of those of packages, or chooses now."""
         shared = () if self.only_lockfile else FollowedLockfile.shared()
         for lockfile in filter(None, (self.lockfile, *shared)):
             for entry, _drift, why in _pinned(lockfile, question):
                 if entry.origin.expected:
                     yield Found(config=entry.config, rung=EXPECTED, why=why)
+        if question.pick is not None and not self.only_lockfile:
+            records = sorted(self._records_of(question.key.kernel), key=lambda record: record.id)
+            answer = question.pick(config for _, config in winners_of(question.asked, records))
+            yield from () if answer is None else (answer,)
 
     def _exact(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
         key = question.key

@@ -1,15 +1,16 @@
 """Calls of operations, shipped kernels among them: the config that each runs with.
 
 A shipped kernel takes the caller's own config, or what the ladder answers: lockfile, record, record of a problem
-nearby, default. It is asked once for each problem, folder and process. Nothing is tuned unless the caller asks for it:
-by `tune=True`, inside `with tuning():`, or by the policy `tune` of `on_miss`.
+nearby, what a model expects to be faster than the default, default. It is asked once for each problem, folder and
+process. Nothing is tuned unless the caller asks for it: by `tune=True`, inside `with tuning():`, or by the policy
+`tune` of `on_miss`.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -30,6 +31,8 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.base import require
+from triton_ops.cost_model import Model
+from triton_ops.device import Machine
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, RECORD, Decision, Found, register
 from triton_ops.dispatch.fast_launch import FastLaunch, KnownGrids
 from triton_ops.dispatch.ladder import (
@@ -57,7 +60,7 @@ from triton_ops.exceptions import (
 )
 from triton_ops.records import Lockfile, Misses, Record, cache_folder, recall
 from triton_ops.request import MISS, KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
-from triton_ops.space import Config
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import TensorSpec, TuningResult
 
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
@@ -83,7 +86,10 @@ def decided(
     searches = policy in (TUNE, RACE)
     enough = left_undecided if searches and not capturing() else None
     expected = not searches and policy != ERROR and not capturing()
-    decision = answered(operation, request, ladder_of(folder), near=not searches, enough=enough, expected=expected)
+    decision = answered(
+        operation, request, ladder_of(folder), near=not searches, enough=enough, expected=expected,
+        picks=expected and policy != EXPECTED,
+    )  # fmt: skip
     if not decision.unmeasured:
         return decision
     if policy == ERROR:
@@ -120,25 +126,39 @@ def would_run(
         warm = answered(operation, problem.request(), ladder, near=False)
         if warm.found.rung == RECORD:
             return warm
-    expected = policy_of(None, DEFAULT) not in (TUNE, RACE, ERROR)
-    return answered(operation, replace(problem, cold=True).request(), ladder, near=True, expected=expected)
+    policy, request = policy_of(None, DEFAULT), replace(problem, cold=True).request()
+    expected = policy not in (TUNE, RACE, ERROR)
+    return answered(operation, request, ladder, near=True, expected=expected, picks=expected and policy != EXPECTED)
 
 
 def answered(
     operation: Operation, request: TuneRequest, ladder: Ladder, *, near: bool,
-    enough: Callable[[Record], str | None] | None = None, expected: bool = False,
+    enough: Callable[[Record], str | None] | None = None, expected: bool = False, picks: bool = False,
 ) -> Decision:  # fmt: skip
-    """Answer of a ladder to a request; `enough` says why a record of the very problem does not answer."""
+    """Answer of a ladder to a request; `enough` says why a record of the very problem does not answer.
+
+    If it `picks`, what a model expects comes before the default.
+    """
     space, key = operation.space_for(request.problem), request.key
     question = LadderQuestion(
-        key=key, asked=key, loose=frozenset(), default=space.default_config, why_not=space.why_not, enough=enough,
-        near=near, expected=expected,
+        key=key, asked=key, loose=frozenset(), space=space, enough=enough, near=near, expected=expected,
+        pick=partial(_first_pick, operation, request, space) if picks else None,
     )  # fmt: skip
     answer, passed = ladder.ask(question)
     return Decision(
         found=answer, kernel=operation.name, problem=key.label, device=request.device.name,
         passed=(*passed, *getattr(space, "remarks", ())), key=key, folder=ladder.folder,  # remarks of a user's space
     )  # fmt: skip
+
+
+def _first_pick(
+    operation: Operation, request: TuneRequest, space: ConfigSpace, winners: Iterable[Config]
+) -> Found | None:
+    """The first pick of a model of the declared work, if it is ahead of the default by the operation's least gain."""
+    if operation.least_gain is None or (work := request.work) is None:
+        return None
+    pick = Model(work, Machine.of(request.device)).first_pick(space, winners, operation.least_gain)
+    return pick and Found(config=pick.config, rung=EXPECTED, why=f"{pick}; nobody has measured it")
 
 
 class _Calls:
@@ -374,7 +394,7 @@ def _of_shipped(
 ) -> Decision:  # fmt: skip
     on_miss, folder = None if options is None else TUNE, (options or {}).get("cache_dir")
     decision = safely_decided(operation, values, on_miss=on_miss, options=options)
-    if decision.missed and decision.key is not None and not ladder_of(folder).only_lockfile:
+    if decision.unmeasured and decision.key is not None and not ladder_of(folder).only_lockfile:
         decision = _of_other_space(operation, values, decision, folder, check)
     _log.info("%s", decision.text)
     return decision.counted

@@ -184,7 +184,7 @@ class ShippedKernel:
         operation = Operation(
             name, kernel, named[f"{part or 'config'}_space"], of_part("arguments"), device="cuda",
             reference=named[f"{name}_reference"], work=of_part("work"), dtypes=problems.DTYPES,
-            problems=of_part("PROBLEMS"),
+            problems=of_part("PROBLEMS"), least_gain=None if part else named.get("LEAST_GAIN"),
         )  # fmt: skip
         return cls(operation, of_part("OWN"), fits)
 

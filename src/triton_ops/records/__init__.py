@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from triton_ops.records.lockfile import FollowedLockfile as FollowedLockfile
     from triton_ops.records.lockfile import Lockfile as Lockfile
     from triton_ops.records.lockfile import share_lockfile as share_lockfile
+    from triton_ops.records.lockfile import winners_of as winners_of
     from triton_ops.records.misses import Miss as Miss
     from triton_ops.records.misses import Misses as Misses
     from triton_ops.records.recalling import cache_folder as cache_folder

@@ -28,7 +28,7 @@ import msgspec
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, cached_property, canonical_json
 from triton_ops.exceptions import LockfileError, SpaceError
 from triton_ops.records.lock_entry import BY_HAND, EXPECTED, LockedDevice, LockEntry
-from triton_ops.records.record import with_defaults
+from triton_ops.records.record import Record, with_defaults
 from triton_ops.records.store import check_kind
 from triton_ops.settings import expanded
 from triton_ops.space import Config, why_not_of_a_file
@@ -482,6 +482,17 @@ class FollowedLockfile:
                 self._follower.start()
             except RuntimeError:  # the system has no thread left; the next call tries again
                 self._follower = None
+
+
+def winners_of(key: Key, records: Iterable[Record]) -> Iterator[tuple[Key, Config]]:
+    """Every winner of the key's kernel on its device, with the key of its problem: of records, then of packages."""
+    for record in records:
+        if record.undecided or record.key.unknown is not None:
+            continue
+        if record.key.kernel == key.kernel and record.key.device.get("name") == key.device.get("name"):
+            yield record.key, record.winner
+    for entry in FollowedLockfile.shared_entries(key):
+        yield replace(key, problem=entry.problem), entry.config
 
 
 def _follow(followed: weakref.ref[FollowedLockfile], on_reading: Callable[[], object]) -> None:

@@ -40,7 +40,7 @@ from triton_ops.cost_model import Model, Readings
 from triton_ops.device import Calibration, Machine
 from triton_ops.exceptions import UntunedError
 from triton_ops.processes import Threads, WorkerProcess
-from triton_ops.records import FollowedLockfile, Record, Runs
+from triton_ops.records import Record, Runs, winners_of
 from triton_ops.request import Effort, TuneRequest
 from triton_ops.search import Prior, ProblemPlace, Search, Searcher, UsesPreviews, make_searcher
 from triton_ops.space import Config, ConfigSpace, UnlistedSpace
@@ -102,22 +102,10 @@ def winners_nearby(request: TuneRequest, key: Key, records: Iterable[Record]) ->
     if key.unknown is not None:
         return []
     here = place_of(key)
-    distances = [(place.distance(here), config) for place, config in _winners(key, records)]
+    distances = [(place_of(other).distance(here), config) for other, config in winners_of(key, records)]
     near = sorted((each for each in distances if each[0] <= _FARTHEST), key=lambda each: each[0])
     allowed = [it for it in dict.fromkeys(config for _, config in near) if not request.space.why_not(it)]
     return allowed[:_NEARBY_MOST]
-
-
-def _winners(key: Key, records: Iterable[Record]) -> Iterator[tuple[ProblemPlace, Config]]:
-    """Every winner of the key's kernel on its device, with its place."""
-    device = key.device.get("name")
-    for record in records:
-        if record.undecided or record.key.unknown is not None:
-            continue
-        if record.key.kernel == key.kernel and record.key.device.get("name") == device:
-            yield place_of(record.key), record.winner
-    for entry in FollowedLockfile.shared_entries(key) if FollowedLockfile.SHARED else ():
-        yield place_of(replace(key, problem=entry.problem)), entry.config
 
 
 _log = logging.getLogger("triton_ops")

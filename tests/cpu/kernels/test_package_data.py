@@ -134,9 +134,7 @@ def test_only_a_winner_of_these_versions_spares_a_tune_that_is_asked_for(tmp_pat
     (lock,) = FollowedLockfile.shared()
     ladder = sources.ladder_of()
     space = kernels.load("softmax").space_for(kernels.load("softmax").problem(SHAPE, "bfloat16"))
-    strict = LadderQuestion(
-        key=there, asked=there, loose=frozenset(), default=space.default_config, why_not=space.why_not, near=False
-    )
+    strict = LadderQuestion(key=there, asked=there, loose=frozenset(), space=space, near=False)
     answer, passed = ladder.ask(strict)
     assert answer.rung == "default"
     assert any("but of other versions: triton: 3.0.0" in each for each in passed)

@@ -247,6 +247,7 @@ def default_config(M: int, N: int, K: int) -> Config:
 
 
 DTYPES = ("bfloat16", "float16", "float32")
+LEAST_GAIN = 0.05
 SCALINGS = {1: "tensor", 2: "row", 3: "block", 4: "tensor"}
 """How scales lie over the inputs, by the number that stands in a shape."""
 _FAST = 4  # as 1, with sums that are not promoted
@@ -327,6 +328,7 @@ def work(problem: Problem) -> Work:
         M, N, K, dtype=a.dtype, out_dtype=specs["c"].dtype,
         tile_rows="BLOCK_M", tile_columns="BLOCK_N", tile_inner="BLOCK_K", group="GROUP_SIZE_M",
         a_along_inner=a.strides[1] == 1, b_along_inner=b.strides[0] == 1,
+        copy_bytes=min(a.copied_bytes, b.copied_bytes),
     )  # fmt: skip
     promoted = problem["BLOCKED"] or not problem["FAST"]
     moved = float(sum(spec.nbytes for spec in specs.values()))

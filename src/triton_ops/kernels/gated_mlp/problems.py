@@ -144,6 +144,7 @@ def gradient_space(problem: Problem) -> ConfigSpace:
 
 
 DTYPES = ("bfloat16", "float16", "float32")
+LEAST_GAIN = 0.05
 ACTIVATIONS = ("silu", "gelu")
 
 PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
@@ -237,6 +238,7 @@ def work(problem: Problem) -> Work:
         M, 2 * N, K, dtype=x.dtype, out_dtype=out.dtype,
         tile_rows="BLOCK_M", tile_columns="BOTH", tile_inner="BLOCK_K", group="GROUP_SIZE_M",
         a_along_inner=x.strides[1] == 1, b_along_inner=weight.strides[1] == 1,
+        copy_bytes=min(x.copied_bytes, weight.copied_bytes),
     )  # fmt: skip
     return Work(4.0 * M * N * K, float(sum(spec.nbytes for spec in specs.values())), GatedTiles(ProductTiles(tiles)))
 

@@ -17,6 +17,7 @@ from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntR
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 
 DTYPES = ("bfloat16", "float16", "float32")
+LEAST_GAIN = 0.05
 LAYOUTS = {1: "[group, K, N]", 2: "[group, N, K]"}
 """How weights lie in memory, by the number that stands in a shape."""
 LARGEST_STEP = 128  # of the tunable BLOCK_K
@@ -80,6 +81,7 @@ def work(problem: Problem) -> Work:
         -(-M // max(groups, 1)), N, K, dtype=x.dtype, out_dtype=out.dtype,
         tile_rows="BLOCK_M", tile_columns="BLOCK_N", tile_inner="BLOCK_K", group="GROUP_SIZE_M",
         a_along_inner=x.strides[1] == 1, b_along_inner=weight.strides[1] == 1, batch=groups,
+        copy_bytes=min(x.copied_bytes, weight.copied_bytes),
     )  # fmt: skip
     return Work(2.0 * M * N * K, float(x.nbytes + weight_bytes + out.nbytes), tiles)
 

@@ -128,6 +128,7 @@ def gradient_default(columns: int) -> Config:
 
 
 DTYPES = ("bfloat16", "float16", "float32")
+LEAST_GAIN = 0.1
 DEFAULT_EPS = 1e-5
 
 PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {

@@ -213,6 +213,7 @@ def default_config(M: int, N: int, K: int, dtype: str) -> Config:
 OUTPUT_DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float8_e4m3fn": "bfloat16"}
 """The dtype of the product by the dtype of the inputs."""
 DTYPES = tuple(OUTPUT_DTYPES)
+LEAST_GAIN = 0.05
 BIAS_DTYPES = ("bfloat16", "float16", "float32")
 ACTIVATIONS = ("none", "relu", "gelu", "silu")
 
@@ -265,6 +266,7 @@ def work(problem: Problem) -> Work:
         problem["M"], problem["N"], problem["K"], dtype=a.dtype, out_dtype=specs["c"].dtype,
         tile_rows="BM", tile_columns="BN", tile_inner="BK", group="GROUP_M",
         a_along_inner=a.strides[1] == 1, b_along_inner=b.strides[0] == 1,
+        copy_bytes=min(a.copied_bytes, b.copied_bytes),
     )  # fmt: skip
     flops = 2.0 * problem["M"] * problem["N"] * problem["K"]
     return Work(flops, float(sum(spec.nbytes for spec in specs.values())), ProductTiles(tiles))

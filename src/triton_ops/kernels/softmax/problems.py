@@ -82,6 +82,7 @@ def gradient_default(count: int, columns: int) -> Config:
 
 
 DTYPES = ("bfloat16", "float16", "float32")
+LEAST_GAIN = 0.1
 
 PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "attention-4096": ((32768, 4096), "bfloat16"),  # scores of 8 heads of one sequence of 4,096 tokens

@@ -1,0 +1,250 @@
+"""Configs that shipped kernels run with at first: a model's pick where nothing is measured and the model is sure."""
+
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.model.model_quality import read, time_ms
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from triton_ops import exceptions, kernels, on_miss, replaying
+from triton_ops.cost_model import Model
+from triton_ops.cost_model.prediction import Model as Predicted
+from triton_ops.device import DeviceSpec, Machine
+from triton_ops.dispatch import decision as decisions
+from triton_ops.dispatch import ladder as sources
+from triton_ops.dispatch import operations, would_run
+from triton_ops.dispatch.operations import config_for
+from triton_ops.kernels import rows
+from triton_ops.kernels.matmul.problems import plain_space
+from triton_ops.records import FollowedLockfile, Lockfile, Record, Timing
+from triton_ops.records.record import Verified
+from triton_ops.records.store import open_store
+from triton_ops.request import TuneProblem, request
+from triton_ops.space import Config
+from triton_ops.values import TensorSpec
+
+pytestmark = pytest.mark.triton
+
+RECORDED = {name: replace(DeviceSpec.named(name), driver="570.1") for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")}
+H200 = RECORDED["NVIDIA H200"]
+RANKED = ("fp8_gemm", "gated_mlp", "grouped_matmul", "layer_norm", "matmul", "softmax")
+
+
+@pytest.fixture(autouse=True)
+def own(monkeypatch, tmp_path):
+    """A machine with an H200 and no record; winners come with the package."""
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "records"))
+    on(monkeypatch, H200)
+    decisions.forget_decisions()
+    yield
+    sources._sources.ladders.clear()
+    decisions.forget_decisions()
+
+
+def on(monkeypatch, spec):
+    """Have every look-up find this device."""
+    monkeypatch.setattr(request, "probe", lambda _name=None: spec)
+    monkeypatch.setattr(request, "gpu_missing", lambda: None)
+    sources._sources.ladders.clear()
+
+
+def asked(name, shape, dtype="bfloat16"):
+    return would_run(kernels.load(name), shape=shape, dtype=dtype)
+
+
+def model_of(name, shape, dtype="bfloat16", spec=H200):
+    operation = kernels.load(name)
+    problem = operation.problem(shape, dtype)
+    return Model(operation.work(problem), Machine.of(spec)), operation.space_for(problem)
+
+
+@pytest.mark.parametrize("spec", RECORDED.values(), ids=RECORDED)
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("matmul", (300, 5000, 3000)),
+        ("fp8_gemm", (2048, 14336, 4096)),
+        ("fp8_gemm", (64, 8192, 8192)),
+        ("softmax", (6000, 50257)),
+        ("layer_norm", (20000, 5120)),
+        ("gated_mlp", (700, 9000, 2048)),
+        ("grouped_matmul", (3000, 4, 5000, 1024, 2)),
+    ],
+)
+def test_a_problem_without_a_winner_runs_what_a_model_expects(monkeypatch, spec, name, shape):
+    on(monkeypatch, spec)
+    answer, (model, space) = asked(name, shape).found, model_of(name, shape, spec=spec)
+    gain = model.expected_ms(space.default_config) / model.expected_ms(answer.config)
+    assert answer.rung == "expected"
+    assert space.why_not(answer.config) is None
+    assert gain >= 1 + kernels.load(name).least_gain
+    assert f"{gain:.3g} times as fast as the default; nobody has measured it" in answer.why
+    assert asked(name, shape).found == answer  # the same in every process
+
+
+def test_rows_at_multiples_of_16_bytes_alone_are_read_by_descriptors():
+    answer = asked("matmul", (300, 5000, 3000)).found
+    assert (answer.config["LOADS"], answer.config["BM"]) == ("host", 128)
+    model, space = model_of("matmul", (300, 5000, 3000))
+    assert model.expected_ms(space.default_config) > 2 * model.expected_ms(answer.config)
+    pointers = asked("matmul", (300, 5000, 3001)).found.config  # whose rows begin anywhere
+    assert pointers["LOADS"] == "pointers"
+
+
+@pytest.mark.parametrize(
+    ("strides", "dtype", "copied"),
+    [
+        ((3008, 1), "bfloat16", 16),
+        ((3000, 1), "bfloat16", 2),
+        ((1, 520), "float8_e4m3fn", 1),
+        ((1, 528), "float8_e4m3fn", 16),
+    ],
+)
+def test_pointers_copy_an_element_at_once_where_a_stride_is_no_multiple_of_16(strides, dtype, copied):
+    spec = TensorSpec((64, 64), dtype, strides)
+    assert spec.copied_bytes == copied
+    assert replace(spec, aligned=False).copied_bytes == spec.nbytes // spec.numel
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "spec"),
+    [
+        ("attention", (8, 16, 16, 2048, 2048, 64, 64, 1), H200),  # whose first picks recordings do not bear out
+        ("softmax_backward", (6000, 50257), H200),
+        ("fp8_quantize", (900, 5000, 128), H200),
+        ("matmul", (16, 57344, 8192), H200),  # bound by memory: no config stands out
+        ("matmul", (300, 5000, 3000), replace(DeviceSpec.named("NVIDIA A100-SXM4-80GB"), driver="570.1")),
+    ],
+)  # fmt: skip
+def test_the_default_stays_where_the_model_is_not_sure(monkeypatch, name, shape, spec):
+    on(monkeypatch, spec)
+    answer = asked(name, shape).found
+    assert (answer.rung, answer.config) == ("default", model_of(name, shape, spec=spec)[1].default_config)
+
+
+EXTENT = st.integers(1, 9000)
+SHAPES = {
+    "matmul": st.tuples(EXTENT, EXTENT, EXTENT),
+    "fp8_gemm": st.tuples(EXTENT, EXTENT, EXTENT, st.integers(1, 4)),
+    "gated_mlp": st.tuples(EXTENT, EXTENT, EXTENT),
+    "grouped_matmul": st.tuples(EXTENT, st.integers(1, 64), EXTENT, EXTENT, st.integers(1, 2)),
+    "softmax": st.tuples(EXTENT, st.integers(1, 200_000)),
+    "layer_norm": st.tuples(EXTENT, st.integers(1, 70_000)),
+}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(RANKED).flatmap(lambda name: st.tuples(st.just(name), SHAPES[name])))
+def test_no_pick_is_slower_spills_or_costs_more_than_some_forecasts(monkeypatch, drawn):
+    name, shape = drawn
+    operation, (model, space) = kernels.load(name), model_of(name, shape)
+    winners = [entry.config for lock in FollowedLockfile.shared() for entry in lock.entries if entry.kernel == name]
+    counts, planned = Counter(), Predicted._planned
+
+    def counted(*args):
+        counts["forecasts"] += 1
+        return planned(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Predicted, "_planned", counted)
+        pick = model.first_pick(space, winners, operation.least_gain)
+    assert counts["forecasts"] <= 500
+    assert {each.least_gain for each in map(kernels.load, RANKED)} == {0.05, 0.1}
+    if pick is not None:
+        forecast = model.explain(pick.config)
+        assert space.why_not(pick.config) is None
+        assert forecast.spill_bytes == 0
+        assert math.isfinite(pick.expected_ms)
+        assert pick.expected_ms * (1 + operation.least_gain) <= model.expected_ms(space.default_config)
+        assert pick.config.get("ALGORITHM") not in ("split_k", "stream_k")  # which have won nowhere
+
+
+@pytest.mark.parametrize(
+    ("recording", "shape", "dtype"),
+    [
+        ("matmul_bf16-2048x6144x3072", (2048, 6144, 3072), "bfloat16"),
+        ("matmul_fp8-4096x5120x8192", (4096, 5120, 8192), "float8_e4m3fn"),
+    ],
+)
+def test_a_pick_is_faster_than_the_default_in_recorded_times(recording, shape, dtype):
+    operation = kernels.load("matmul")
+    problem = operation.problem(shape, dtype)
+    space = plain_space(problem)
+    rows = read(Path(__file__).resolve().parents[3] / "benchmarks" / "recordings" / f"{recording}.json.gz")["rows"]
+    times = {Config(row["config"]): time_ms(row) for row in rows if row["status"] == "ok"}
+    pick = Model(operation.work(problem), Machine.of(H200)).first_pick(space, [], operation.least_gain)
+    assert times[pick.config] < times[space.default_config]
+    assert times[pick.config] < 1.02 * min(times.values())
+
+
+def record(name, shape, config, dtype="bfloat16"):
+    """What a tune on the present device might leave."""
+    space = model_of(name, shape, dtype)[1]
+    return Record(
+        key=TuneProblem(target=kernels.load(name), shape=shape, dtype=dtype).request().key, winner=config,
+        timing=Timing(1.0, 0.9, 1.1, 50), default=space.default_config, default_timing=Timing(1.5, 1.4, 1.6, 50),
+        mode="graph-cold", created="2026-11-22T12:00:00+00:00", run="20261122T120000-ab",
+        verified=Verified("the reference", "ab"),
+    )  # fmt: skip
+
+
+def test_records_come_before_a_model_and_give_it_candidates(tmp_path, monkeypatch):
+    monkeypatch.setattr(FollowedLockfile, "SHARED", {})
+    alone = asked("softmax", (6000, 50257)).found
+    winner = Config(BLOCK_SIZE=32768, ROWS=1, num_warps=16)
+    open_store(tmp_path / "records").put(record("softmax", (200, 50257), winner))
+    sources._sources.ladders.clear()
+    assert asked("softmax", (300, 50257)).found.rung == "borrowed"
+    assert asked("softmax", (200, 50257)).found.rung == "record"
+    assert alone.rung == asked("softmax", (6000, 50257)).found.rung == "expected"
+
+
+def rows_to_map():
+    """The arguments of a softmax for which a model is sure; nothing writes their memory."""
+    x = torch.empty(600, 50257, dtype=torch.bfloat16)
+    return {"x": x, "out": torch.empty_like(x), "rows": len(x), "COLUMNS": x.shape[1]}
+
+
+def test_policies_that_measure_replay_or_raise_take_no_pick(monkeypatch):
+    softmax, measured = kernels.load("softmax"), []
+    values = rows_to_map()
+
+    def tuned(**options):
+        measured.append(options)
+        raise exceptions.UntunedError("nothing is measured here", "softmax", "")
+
+    assert operations.decided(softmax, values).found.rung == "expected"
+    assert operations.decided(softmax, values, on_miss="queue").found.rung == "expected"
+    assert operations.decided(softmax, values, on_miss="expected", tuner=tuned).found.rung == "default"
+    for policy in ("tune", "error"):
+        with pytest.raises(exceptions.UntunedError):
+            operations.decided(softmax, values, on_miss=policy, tuner=tuned)
+    assert measured == [{"effort": "expected"}, {}]
+    with replaying(Lockfile()):
+        assert operations.decided(softmax, values).found.rung == "default"
+    with on_miss("error"), pytest.raises(exceptions.UntunedError):
+        operations.decided(softmax, values)
+
+
+def test_a_known_call_asks_no_model_and_an_own_config_never_does(monkeypatch):
+    softmax, picked, first_pick = kernels.load("softmax"), [], operations._first_pick
+
+    def counted(*args):
+        picked.append(args)
+        return first_pick(*args)
+
+    monkeypatch.setattr(operations, "_first_pick", counted)
+    values = rows_to_map()
+    own = {"BLOCK_SIZE": 1024, "ROWS": 1, "num_warps": 4}
+    assert config_for(softmax, values, rows.OWN.checked, own) == Config(own)
+    assert picked == []
+    configs = {config_for(softmax, values, rows.OWN.checked) for _ in range(3)}
+    assert len(picked) == 1
+    assert configs == {asked("softmax", (600, 50257)).found.config}
+    (row,) = [row for row in decisions.launches() if row.kernel == "softmax" and "50257" in row.problem]
+    assert row.rung == "expected"
