@@ -184,12 +184,15 @@ def test_a_pick_is_faster_than_the_default_in_recorded_times(recording, shape, d
 
 def record(name, shape, config, dtype="bfloat16"):
     """What a tune on the present device might leave."""
-    space = model_of(name, shape, dtype)[1]
+    space, of = (
+        model_of(name, shape, dtype)[1],
+        TuneProblem(target=kernels.load(name), shape=shape, dtype=dtype).request(),
+    )
     return Record(
-        key=TuneProblem(target=kernels.load(name), shape=shape, dtype=dtype).request().key, winner=config,
+        key=of.key, winner=config,
         timing=Timing(1.0, 0.9, 1.1, 50), default=space.default_config, default_timing=Timing(1.5, 1.4, 1.6, 50),
         mode="graph-cold", created="2026-11-22T12:00:00+00:00", run="20261122T120000-ab",
-        verified=Verified("the reference", "ab"),
+        verified=Verified("the reference", of.reference_fingerprint),
     )  # fmt: skip
 
 
@@ -204,10 +207,16 @@ def test_records_come_before_a_model_and_give_it_candidates(tmp_path, monkeypatc
     assert alone.rung == asked("softmax", (6000, 50257)).found.rung == "expected"
 
 
-def rows_to_map():
+def rows_to_map(count=600):
     """The arguments of a softmax for which a model is sure; nothing writes their memory."""
-    x = torch.empty(600, 50257, dtype=torch.bfloat16)
+    x = torch.empty(count, 50257, dtype=torch.bfloat16)
     return {"x": x, "out": torch.empty_like(x), "rows": len(x), "COLUMNS": x.shape[1]}
+
+
+def test_a_record_of_another_space_comes_before_a_model(tmp_path):
+    winner = Config(BLOCK_SIZE=1024, ROWS=1, num_warps=32)  # more warps than the space tries
+    open_store(tmp_path / "records").put(record("softmax", (600, 50257), winner))
+    assert config_for(kernels.load("softmax"), rows_to_map(), rows.OWN.checked) == winner
 
 
 def test_policies_that_measure_replay_or_raise_take_no_pick(monkeypatch):
@@ -239,12 +248,12 @@ def test_a_known_call_asks_no_model_and_an_own_config_never_does(monkeypatch):
         return first_pick(*args)
 
     monkeypatch.setattr(operations, "_first_pick", counted)
-    values = rows_to_map()
+    values = rows_to_map(601)
     own = {"BLOCK_SIZE": 1024, "ROWS": 1, "num_warps": 4}
     assert config_for(softmax, values, rows.OWN.checked, own) == Config(own)
     assert picked == []
     configs = {config_for(softmax, values, rows.OWN.checked) for _ in range(3)}
     assert len(picked) == 1
-    assert configs == {asked("softmax", (600, 50257)).found.config}
-    (row,) = [row for row in decisions.launches() if row.kernel == "softmax" and "50257" in row.problem]
+    assert configs == {asked("softmax", (601, 50257)).found.config}
+    (row,) = [row for row in decisions.launches() if row.kernel == "softmax" and "601" in row.problem]
     assert row.rung == "expected"
