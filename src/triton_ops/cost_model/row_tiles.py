@@ -225,6 +225,7 @@ def _l1_miss_share(passed: float) -> float:
     return 1 - exp(-passed * passed)
 
 
+_LEAST_COPY_BYTES = 8
 _INSTRUCTIONS = 4.0  # per element and pass of a norm; counted in its machine code for sm_90
 
 
@@ -243,7 +244,8 @@ class RowTiles:
         passes: Number of walks over a row: 2 for one that reduces the row and one that writes it.
         weight: Arithmetic of an element in one pass over that of a norm (convert, multiply, add, convert).
         parts: Programs that share a row; a second launch writes what they have found.
-        kept: Whether a row that is one chunk stays in registers between its passes, and is read once.
+        kept: Whether a row that is one chunk stays in registers between its passes, and is read once. A program then
+            has its rows at once, as one tile, and else one after the other.
         inputs: Tensors of this shape and dtype that are read.
     """
 
@@ -260,6 +262,15 @@ class RowTiles:
     kept: bool = False
     inputs: int = 1
 
+    @property
+    def unseen(self) -> str:
+        """In words, that no recording stands behind rows of this length; empty if one does.
+
+        Loads of such rows bring less than 8 bytes each, and what they take in registers is not known before compiling.
+        """
+        whole = self.columns * ITEM_BYTES[self.dtype] % _LEAST_COPY_BYTES == 0
+        return "" if whole else f"unseen: no rows of {self.columns} elements, which loads of 8 bytes do not divide"
+
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan blocks of rows that are independent of each other."""
         rows, chunk = tile_side(self.tile_rows, config), tile_side(self.tile_columns, config) * self.lanes
@@ -268,7 +279,7 @@ class RowTiles:
             blocks=ceil(self.rows / rows) * parts, rows=rows, columns=ceil(self.columns / parts), chunk=chunk,
             passes=self.passes, reads=1 if self.kept and parts == 1 and chunk >= self.columns else self.passes,
             config=config, read_bytes=ITEM_BYTES[self.dtype] * self.inputs, written_bytes=ITEM_BYTES[self.out_dtype],
-            weight=self.weight, machine=machine,
+            weight=self.weight, machine=machine, at_once=rows if self.kept else 1,
         )  # fmt: skip
 
 
@@ -302,22 +313,25 @@ class ElementTiles:
 
 def _plan(
     *, blocks: int, rows: int, columns: int, chunk: int, passes: int, reads: int, config: Mapping[str, Any],
-    read_bytes: float, written_bytes: float, weight: float, machine: Machine,
+    read_bytes: float, written_bytes: float, weight: float, machine: Machine, at_once: int = 1,
 ) -> TilePlan:  # fmt: skip
     """Plan blocks that walk over their rows chunk by chunk; a later pass over a row reads it again.
 
     Columns of a chunk past the row's end are masked, which costs issue and no bytes. Bytes are per element, read in
-    each pass and written once; `reads` are the passes in which a row is read, `weight` is as in `RowTiles`.
+    each pass and written once; `reads` are the passes in which a row is read, `weight` is as in `RowTiles`. So many
+    rows as are `at_once` are waited for and reduced together.
     """
     warps, stages = warps_and_stages(config)
     chunks, later = ceil(columns / chunk) * rows, reads - 1
+    waits, held = chunks / at_once, chunk * at_once / (32 * warps)
     turns, row_bytes = passes * chunks, rows * columns * read_bytes
     stored = rows * columns * written_bytes
     walk = MemoryWalk(
         blocks=blocks, warps=warps, stages=stages, work=(TileWork(turns * _INSTRUCTIONS * weight, chunk),),
-        batches=chunks, near=chunks * later, turns=turns, own_bytes=row_bytes,
+        batches=waits, near=waits * later, turns=turns, own_bytes=row_bytes,
         again=(Again(later * row_bytes, row_bytes / rows, 0.0),) if later else (), common=(), written_bytes=stored,
-        through_bytes=row_bytes + stored, streamed_bytes=row_bytes * reads, reductions=rows if passes > 1 else 0.0,
+        through_bytes=row_bytes + stored, streamed_bytes=row_bytes * reads,
+        reductions=rows / at_once if passes > 1 else 0.0,
     )  # fmt: skip
-    guess = row_footprint(chunk / (32 * warps), warps, rows)
+    guess = row_footprint(held, warps, rows)
     return TilePlan(warps, guess, lambda footprint: walk_schedule(walk, footprint, machine))
