@@ -402,6 +402,24 @@ def test_rows_that_stay_in_registers_are_read_once_and_every_input_counts():
     assert expected_ms(4096, inputs=2) > 1.3 * expected_ms(4096)
 
 
+def test_rows_of_one_tile_are_waited_for_together():
+    """A layer norm's default and its winner on an H200, 4 % faster, at 131,072 rows of 128 elements."""
+    rows = replace(ROWS, rows=131_072, columns=128, kept=True)
+    default, winner = {"BLOCK": 128, "ROWS": 8, "num_warps": 2}, {"BLOCK": 128, "ROWS": 16, "num_warps": 4}
+
+    def lost(tiles):
+        model = Model(Work(bytes=1e8, tiles=tiles), H200)
+        return model.expected_ms(winner) / model.expected_ms(default)
+
+    assert lost(rows) < 1.05
+    assert lost(replace(rows, kept=False)) > 1.2
+
+
+@pytest.mark.parametrize(("columns", "seen"), [(50_257, False), (50_258, False), (50_260, True), (50_304, True)])
+def test_rows_that_loads_of_8_bytes_do_not_divide_are_unseen(columns, seen):
+    assert (replace(ROWS, columns=columns).unseen == "") == seen
+
+
 @pytest.mark.parametrize("warps", [3, 5, 6, 7, 12, 48, 64])
 @pytest.mark.parametrize(("tiling", "config"), CASES)
 def test_warps_that_cannot_be_launched_are_expected_not_to_run(tiling, config, warps):

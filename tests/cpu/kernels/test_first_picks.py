@@ -183,6 +183,22 @@ def test_a_pick_is_faster_than_the_default_in_recorded_times(recording, shape, d
     assert times[pick.config] < 1.02 * min(times.values())
 
 
+@pytest.mark.parametrize("name", RANKED)
+def test_a_pick_by_other_winners_is_made_only_where_a_tune_has_found_a_faster_config(name):
+    picks = 0
+    for lock in FollowedLockfile.shared():
+        entries = [entry for entry in lock.entries if entry.kernel == name]
+        (device,) = lock.devices
+        for entry in entries:
+            shape, dtype = entry.label.split()
+            model, space = model_of(name, tuple(map(int, shape.split("x"))), dtype, RECORDED[device.name])
+            others = [other.config for other in entries if other is not entry]
+            if model.first_pick(space, others, kernels.load(name).least_gain) is not None:
+                assert entry.measured.gain > 1.03
+                picks += 1
+    assert picks > 0
+
+
 def record(name, shape, config, dtype="bfloat16"):
     """What a tune on the present device might leave."""
     space, of = (
