@@ -15,8 +15,8 @@ from triton_ops._faces import REGISTERED
 from triton_ops.backend.callables import FunctionKernel
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments, Kernel
-from triton_ops.base import Frozen
-from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.base import Frozen, is_positive
+from triton_ops.exceptions import KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.space import ConfigSpace
 from triton_ops.values import Problem, TensorSpec, Tolerance, Work, as_callable, dtype_name
 
@@ -67,6 +67,9 @@ class Operation:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
         as_callable("reference", self.reference)
+        if self.least_gain is not None and not is_positive(self.least_gain):
+            message = f"least_gain is {self.least_gain!r}; it must be a number above 0, or None"
+            raise SettingsError(message, hint="0.05 asks for 5 % over the default")
         object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
         Frozen.fields(self, "problems")
         kernel, space = FunctionKernel.kernel_and_space(self.kernel, self.space)

@@ -177,7 +177,7 @@ class Model:
         config, ms = self._lightest(filter(space.__contains__, tried))
         for _ in range(_MOST_STEPS):
             around = space.neighbours(config, steps_only=True)
-            chosen = (one for one in around if all(one[name] in values for name, values in choices.items()))
+            chosen = (one for one in around if all(one.get(name) in values for name, values in choices.items()))
             step, step_ms = self._lightest([config, *chosen])
             if step_ms * (1 + _STEP_GAIN) > ms:
                 break

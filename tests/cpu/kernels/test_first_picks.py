@@ -25,7 +25,7 @@ from triton_ops.records import FollowedLockfile, Lockfile, Record, Timing
 from triton_ops.records.record import Verified
 from triton_ops.records.store import open_store
 from triton_ops.request import TuneProblem, request
-from triton_ops.space import Config
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import TensorSpec
 
 pytestmark = pytest.mark.triton
@@ -255,6 +255,22 @@ def test_policies_that_measure_replay_or_raise_take_no_pick(monkeypatch):
         assert operations.decided(softmax, values).found.rung == "default"
     with on_miss("error"), pytest.raises(exceptions.UntunedError):
         operations.decided(softmax, values)
+
+
+@pytest.mark.parametrize("least_gain", [0, -0.1, "5 %", True, math.nan])
+def test_a_least_gain_that_is_none_is_refused(least_gain):
+    with pytest.raises(exceptions.SettingsError, match="least_gain is"):
+        replace(kernels.load("softmax"), least_gain=least_gain)
+
+
+def test_configs_of_a_list_need_not_name_every_tunable():
+    """A list of which one config has a limit of registers."""
+    model, _ = model_of("softmax", (6000, 50304))
+    block = {"BLOCK_SIZE": 4096, "ROWS": 1, "num_warps": 8}
+    faster = {**block, "BLOCK_SIZE": 16384, "num_warps": 16}
+    space = ConfigSpace.from_configs([block, {**block, "maxnreg": 128}, faster], default=block)
+    assert model.first_pick(space, [], 0.01) is None  # two tunables away
+    assert model.first_pick(space, [Config(faster)], 0.01).config == Config(faster)
 
 
 def test_a_known_call_asks_no_model_and_an_own_config_never_does(monkeypatch):
