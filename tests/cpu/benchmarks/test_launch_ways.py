@@ -13,6 +13,7 @@ from benchmarks.launch import ways  # noqa: E402
 from tests.launches import cpu_as_gpu, launches_that_do_nothing, ordinary_launches  # noqa: E402
 
 
+@pytest.mark.processes
 @pytest.mark.triton
 def test_no_row_launches_in_the_ordinary_way():
     with launches_that_do_nothing() as launched, cpu_as_gpu(), ordinary_launches() as ordinary:

@@ -65,6 +65,7 @@ def check_alike(call, launched, *given):
     assert known == first
 
 
+@pytest.mark.processes
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_products_of_random_patterns_are_launched_alike(launched, data):
@@ -88,6 +89,7 @@ def test_products_of_random_patterns_are_launched_alike(launched, data):
     check_alike(lambda: matmul(a, b, **options), launched, a, b, *filter(torch.is_tensor, options.values()))
 
 
+@pytest.mark.processes
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_rows_of_random_patterns_are_launched_alike(launched, data):

@@ -70,12 +70,14 @@ def test_no_single_disturbance_changes_the_rates(figures, name):
     assert result["share_of_do_bench"] <= 0.2
 
 
+@pytest.mark.processes
 def test_all_disturbances_together_keep_the_rates(figures):
     count = sum(result["selections"] for result in figures.values())
     for key, most in (("outside_tie_set", 0.02), ("aa_false_positive", 0.06)):
         assert sum(result[key] * result["selections"] for result in figures.values()) / count <= most
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", DISTURBANCES)
 def test_the_reversed_list_changes_no_decision(figures, name):
     assert figures[name]["reversed_list_changes"] == 0

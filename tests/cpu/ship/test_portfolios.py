@@ -134,6 +134,7 @@ def test_a_problem_that_nothing_serves_leaves_the_others_served():
     assert result.exact, "no two configs serve it"
 
 
+@pytest.mark.processes
 def test_many_problems_and_configs_end_in_time_with_a_bound():
     rows = [[abs(math.sin(1 + 37 * at * other)) for other in range(300)] for at in range(1, 41)]
     result = least_mean(rows, [1.0] * 40, 5, seconds=1.0)
