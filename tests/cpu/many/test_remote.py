@@ -241,7 +241,7 @@ def test_a_process_of_which_nothing_is_heard_is_ended_and_its_job_is_lost(link):
     executor.close()
 
 
-class SilentLink:
+class QuietLink:
     """A link to a process that takes a job and then says nothing."""
 
     def __init__(self):
@@ -262,7 +262,7 @@ class SilentLink:
 
 
 def test_a_process_may_be_silent_for_as_long_as_the_error_says():
-    link, whole_looks = SilentLink(), replace(QUICK, race=replace(QUICK.race, seconds=5.0))
+    link, whole_looks = QuietLink(), replace(QUICK, race=replace(QUICK.race, seconds=5.0))
     executor = RemoteExecutor(link, lambda _: Silent(), whole_looks)
     error = executor.measure(job("a", waits), None).exception(60)
     assert link.gone.is_set()
