@@ -421,10 +421,7 @@ class Reader:
 
     def _add_attributes(self, name: str, values: Mapping[str, Any], cls: type) -> None:
         for attribute, value in attributes(values, cls):
-            if isinstance(value, types.ModuleType) and self._is_users(value.__name__):
-                self._read_module(f"{name}.{attribute}", value)
-            else:
-                self._add(f"{name}.{attribute}", value)
+            self._add_held(f"{name}.{attribute}", value)
 
     def _add_items(self, name: str, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         self.parts.setdefault(name, "")
@@ -433,10 +430,14 @@ class Reader:
                 self._give_up(name, f"it holds more than {MOST_VALUES} values")
                 return
             place = f"{name}[{key!r}]" if type(key) in _PLAIN else f"{name}[{self._digest(key)}]"
-            if isinstance(value, types.ModuleType) and self._is_users(value.__name__):
-                self._read_module(place, value)
-            else:
-                self._add(place, value)
+            self._add_held(place, value)
+
+    def _add_held(self, name: str, value: Any) -> None:
+        """Add a value that an object or a container holds."""
+        if isinstance(value, types.ModuleType) and self._is_users(value.__name__):
+            self._read_module(name, value)
+        else:
+            self._add(name, value)
 
     def _read_module(self, name: str, module: types.ModuleType) -> None:
         """A module of the user's that is held as a value: which of its names are used cannot be seen."""
