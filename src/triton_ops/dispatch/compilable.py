@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from threading import RLock
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
-from triton_ops.backend import TritonKernel
+from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.base import ForkSafeLock, canonical_json, require
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.in_compile import OPEN, Described, InCompile, fact, has_dynamic, value_of
@@ -43,6 +43,8 @@ class _Launches:
     def __init__(self) -> None:
         self.kernels: list[str] = []
         self.decisions: list[Decision] = []
+        self.passed: set[int] = set()  # storages of tensors that kernels are given
+        self.written: set[int] = set()  # those that torch sees them write
 
     def launched(self, decision: Decision, _asked: Any) -> None:
         """Take note of a decision."""
@@ -63,8 +65,8 @@ class _Launches:
         options = [(name, value) for name, value in launch.options.items() if name not in _KEPT]
         if strange := [f"{name}={value}" for name, value in options if OPEN.get(name, MISS) != value]:
             raise _UnwrittenError(f"torch.compile does not keep {', '.join(strange)}")
-        if not written_by(kernel, launch):
-            raise _UnwrittenError("torch does not see what a kernel writes")
+        self.passed |= _storages(launch.values.values())
+        self.written |= _storages(launch.values[name] for name in written_by(kernel, launch))
         self.kernels.append(kernel.cache_key)
 
 
@@ -143,7 +145,18 @@ class FunctionInCompile(InCompile):
             self._function(*args, **kwargs)
         if not launches.kernels:
             raise _UnwrittenError("nothing is launched")
+        given = [each for each in (*args, *kwargs.values()) if Arguments.is_tensor(each)]
+        floats = _storages(each for each in given if each.is_floating_point())
+        # Torch may take whole numbers for written that addresses follow from, which costs nothing.
+        if launches.passed - _storages(given) - launches.written or launches.written & floats:
+            raise _UnwrittenError("torch does not see what its kernels write")
         return launches
+
+
+def _storages(values: Iterable[Any]) -> set[int]:
+    """The storages of tensors, and of those that descriptors describe."""
+    tensors = (each.base if Arguments.is_descriptor(each) else each for each in values)
+    return {each.untyped_storage()._cdata for each in tensors if Arguments.is_tensor(each)}
 
 
 def _fake(one: Any) -> Any:

@@ -280,7 +280,8 @@ def _into_graph(_run: Any, kernel: Any, *args: Any, grid: Any, warmup: bool, **k
 def written_by(kernel: Any, launch: LaunchWith) -> Sequence[str]:
     """The tensors that a launch writes, by the names of the kernel's parameters, as torch reads its code.
 
-    A launch of which torch sees that it writes nothing is left out of a graph.
+    Torch 2.11 overlooks descriptors, and other tensors after numbers. A graph leaves a launch out that seems to write
+    nothing.
     """
     return _graphs().get_mutated_tensors(**in_graph(kernel, launch))  # type: ignore[no-any-return]
 

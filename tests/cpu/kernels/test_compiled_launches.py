@@ -258,7 +258,7 @@ def own_function(kernel, **options):
         (doubled, {}, ""),
         (doubled, {"num_warps": 8, "maxnreg": None}, ""),
         (doubled, {"maxnreg": 64}, "torch.compile does not keep maxnreg=64"),
-        (unwritten, {}, "torch does not see what a kernel writes"),
+        (unwritten, {}, "torch does not see what its kernels write"),
     ],
 )
 def test_what_compiled_code_does_not_keep_stays_an_operator(kernel, options, why, launched, written, caplog):
