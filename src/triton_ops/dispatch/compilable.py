@@ -108,8 +108,12 @@ class FunctionInCompile(InCompile):
     def text(self, args: Any, kwargs: Any, text: str) -> str:
         """The text of a call's config, with what launches may stand in compiled code; torch traces this code."""
         torch: Any = sys.modules["torch"]
-        if kwargs.get("tune", False) or torch.compiler.is_exporting() or has_dynamic(torch, (*args, *kwargs.values())):
+        values = (*args, *kwargs.values())
+        if kwargs.get("tune", False) or torch.compiler.is_exporting() or has_dynamic(torch, values):
             return text
+        for value in values:
+            if isinstance(value, (torch.SymInt, torch.SymFloat)):
+                return text
         facts = [fact(torch, value, layout=True) for value in args]
         named = [
             (name, fact(torch, value, layout=True)) for name, value in kwargs.items() if name not in ("config", "tune")
@@ -211,7 +215,6 @@ def compilable(
 def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function whose options are checked before it is called."""
 
-    @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         _check_options(kwargs)
         if kwargs.get("config") is not None:

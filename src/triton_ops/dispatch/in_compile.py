@@ -465,10 +465,8 @@ class ChoiceInCompile(InCompile):
 
 
 def has_dynamic(torch: Any, values: Sequence[Any]) -> bool:
-    """Tell whether a size or a number is a symbol; torch traces this code."""
+    """Tell whether a size is a symbol; torch traces this code."""
     for value in values:
-        if isinstance(value, (torch.SymInt, torch.SymFloat)):
-            return True
         if isinstance(value, torch.Tensor):
             for extent in value.shape:
                 if not torch.fx.experimental.symbolic_shapes.has_static_value(extent):

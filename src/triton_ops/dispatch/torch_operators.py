@@ -173,7 +173,7 @@ class Operator:
     def _run(self, *args: Any) -> Any:
         values = dict(zip(self.names, args, strict=False))
         if "config" in values:
-            values["config"] = _asked(values["config"])
+            values["config"], _ = _read(values["config"])
         return self._output(values)
 
     def _output(self, values: Mapping[str, Any]) -> Any:
@@ -186,7 +186,7 @@ class Operator:
     def _traced(self, mode: Any, operator: Any, types: Sequence[Any], args: Sequence[Any], kwargs: Any) -> Any:
         """The operator in a graph of torch's, or its launches where the text of its config says so."""
         values = dict(zip(self.names, args, strict=False))
-        config = _to_launch(values.get("config", ""))
+        _, config = _read(values.get("config", ""))
         if config is None or not all(map(_is_aligned, args)):
             return mode.__torch_dispatch__(operator, types, args, kwargs)
         with mode, launches_taken(_into_graph):
@@ -250,19 +250,13 @@ def written_text(text: str, config: Mapping[str, Any], kernels: Sequence[str]) -
     An operator that runs goes by the former. `kernels` are Triton's names for the sources of what is launched: torch's
     caches hold the text, and nothing else of them.
     """
-    return canonical_json([_asked(text), dict(config), *kernels])
+    return canonical_json([_read(text)[0], dict(config), *kernels])
 
 
-def _asked(text: str) -> Any:
-    """The config that a caller gives by a text; None without one."""
+def _read(text: str) -> tuple[Any, Any]:
+    """The config that a caller gives by a text, and that of launches that may stand in compiled code; None without."""
     content = json.loads(text) if text else None
-    return content[0] if isinstance(content, list) else content
-
-
-def _to_launch(text: str) -> Any:
-    """The config of launches that may stand in compiled code; None if there are none."""
-    content = json.loads(text) if text else None
-    return content[1] if isinstance(content, list) else None
+    return (content[0], content[1]) if isinstance(content, list) else (content, None)
 
 
 def _is_aligned(value: Any) -> bool:
