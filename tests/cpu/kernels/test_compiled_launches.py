@@ -22,6 +22,7 @@ from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.dispatch.decision import decisions, forget_decisions  # noqa: E402
 from triton_ops.kernels.call import launches  # noqa: E402
 from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402
+from triton_ops.kernels.softmax.kernel import softmax_kernel  # noqa: E402
 from triton_ops.records import cache_folder, store_in  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 
@@ -274,6 +275,7 @@ def test_the_choice_is_part_of_the_key_of_torch_s_caches(launched):
 
     def backend(graph, examples):
         keys.append(key_of_autograd_cache(graph, examples))
+        assert softmax_kernel.cache_key in str(graph.graph)
         return graph.forward
 
     for rows in (2, 4, 2):
