@@ -47,7 +47,9 @@ class _Launches:
         self.written: set[int] = set()  # those that torch sees them write
 
     def launched(self, decision: Decision, _asked: Any) -> None:
-        """Take note of a decision."""
+        """Take note of a decision; refuse one that a later tune may change."""
+        if decision.unmeasured:
+            raise _UnwrittenError(decision.found.why)
         self.decisions.append(decision)
 
     def ask(self, read: Any, tensors: Sequence[Any], _answer: Any) -> None:
@@ -130,21 +132,20 @@ class FunctionInCompile(InCompile):
             args, kwargs = [_fake(each) for each in facts], {each: _fake(own) for each, own in named}
             try:
                 config = json.loads(text) if text else self._winner(args, kwargs)
-                kernels = self._launches(args, {**kwargs, "config": config}).kernels
+                launches = self._launches(args, {**kwargs, "config": config})
+                if launches.decisions:
+                    raise _UnwrittenError("several configs are chosen for a call")
             except Exception as why:  # noqa: BLE001 - torch's own code runs here; the operator says what is wrong
                 _log.info("%s is an operator in compiled code: %s", self.name, why)
                 return text
         _log.info("%s is launched by compiled code itself, with %s", self.name, config)
-        return written_text(text, config, kernels)
+        return written_text(text, config, launches.kernels)
 
     def _winner(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         decisions = self._launches(args, kwargs).decisions
         if len(decisions) != 1:
             raise _UnwrittenError(f"{len(decisions)} configs are chosen for a call")
-        (decision,) = decisions
-        if decision.unmeasured:
-            raise _UnwrittenError(decision.found.why)
-        return decision.found.config
+        return decisions[0].found.config
 
     def _launches(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Launches:
         launches = _Launches()

@@ -310,9 +310,14 @@ def _described(descriptor: Any) -> Any:
 
 def _defined(library: Any, name: str, schema: str, run: Callable[..., Any]) -> None:
     torch = require("torch", "torch.compile")
+
+    def shapes(*args: Any) -> Any:
+        with launches_taken(None):  # also inside of a call whose own launches go to a graph
+            return run(*args)
+
     library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
     library.impl(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{SPACE}::{name}", run, lib=library)
+    torch.library.register_fake(f"{SPACE}::{name}", shapes, lib=library)
 
 
 def _names(arguments: str) -> list[str]:

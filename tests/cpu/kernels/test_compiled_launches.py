@@ -21,6 +21,7 @@ from triton_ops.dispatch import compilable  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.dispatch.decision import decisions, forget_decisions  # noqa: E402
 from triton_ops.kernels.call import launches  # noqa: E402
+from triton_ops.kernels.fp8_gemm import fp8_gemm  # noqa: E402
 from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402
 from triton_ops.kernels.softmax.kernel import softmax_kernel  # noqa: E402
 from triton_ops.records import cache_folder, store_in  # noqa: E402
@@ -227,6 +228,18 @@ def test_an_exported_program_holds_the_operator_and_no_config(launched, written)
     (node,) = (node for node in program.graph.nodes if node.op == "call_function")
     assert str(node.target) == "triton_ops.softmax.default"
     assert not any("BLOCK_SIZE" in str(each) for each in (*node.args, *node.kwargs.values()))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_product_that_quantises_its_factors_first_stays_an_operator(wide, launched, written):
+    def product(a, b):
+        return fp8_gemm(a, b, *(() if wide else (scale, scale)), config=config)
+
+    scale, factors = torch.ones(()), (x, x.t()) if wide else (codes, codes.t())
+    config = default_of(lambda: fp8_gemm(codes, codes.t(), scale, scale))
+    code = code_of(product, *factors)
+    assert (f"{OPERATORS}fp8_gemm.default(" in code) == wide
+    assert [name for name, _ in written] == ([] if wide else ["fp8_gemm_kernel"])
 
 
 @triton.jit
