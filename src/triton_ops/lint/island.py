@@ -55,7 +55,9 @@ class Island:
         raise LookupError(self.failures.get(name, f"{self.path.name} defines no {name}"))
 
     def _places(self, names: Iterable[str]) -> set[int]:
-        return {at for name in names for at in self._definitions.get(name, ())}
+        """The statements by which names are given values: those of `import *` for one that no other gives any."""
+        others = self._definitions.get("*", [])
+        return {at for name in names for at in self._definitions.get(name, others)}
 
     def statements_of(self, names: Iterable[str]) -> list[ast.stmt]:
         """The statements of the top level that give any of these names a value, in their order."""
@@ -114,7 +116,8 @@ class Island:
                 return {bound: _Lazy(island_of(inner, self._depth + 1))}
         module = self._module_of("." * statement.level + (statement.module or ""), bound)
         if alias.name == "*":
-            return {k: v for k, v in vars(module).items() if not k.startswith("_")}
+            names = getattr(module, "__all__", None) or [one for one in vars(module) if not one.startswith("_")]
+            return {one: getattr(module, one) for one in names}
         if not hasattr(module, alias.name):
             return {bound: importlib.import_module(f"{module.__name__}.{alias.name}")}
         return {bound: getattr(module, alias.name)}

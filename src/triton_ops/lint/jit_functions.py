@@ -113,7 +113,7 @@ def _kernels_of_triton(island: Island, node: ast.AST, depth: int) -> bool:
         imports = [one for one in ast.walk(statement) if isinstance(one, (ast.Import, ast.ImportFrom))]
         modules = [
             (one.module or "") if isinstance(one, ast.ImportFrom) else alias.name
-            for one in imports for alias in one.names if (alias.asname or alias.name.partition(".")[0]) in names
+            for one in imports for alias in one.names if (alias.asname or alias.name.partition(".")[0]) in {*names, "*"}
         ]  # fmt: skip
         if any(module.startswith("triton") for module in modules):
             return True

@@ -98,6 +98,17 @@ def test_a_kernel_under_every_decorator_has_its_pitfalls_alone_and_beside_others
     assert not beside.undecided
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("no_run", [False, True])
+def test_names_of_an_import_of_all_are_known(tmp_path, no_run):
+    decorators = f"@autotune({_LIST}, [])".replace("({}, num", "({'B': 128}, num")
+    text = KERNEL.format(imported="from triton_ops import *", decorator=decorators)
+    text = text.replace("import triton.language as tl", "from triton.language import *").replace("tl.", "")
+    (tmp_path / "all_names.py").write_text(text)
+    report = lint(tmp_path, rules=PITFALLS, no_run=no_run)
+    assert ([one.rule for one in report.findings], report.undecided) == (PITFALLS, ())
+
+
 _IMPORT = "import triton\nimport triton.language as tl\n"
 _INDENTED = indent(_IMPORT, "    ")
 GUARDS = (
