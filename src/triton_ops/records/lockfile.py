@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -148,7 +149,7 @@ class Lockfile:
         unknown = {entry.device for entry in self.entries} - {*aliases}
         if unknown:
             raise LockfileError(f"entries name the devices {', '.join(sorted(unknown))}, which are not listed")
-        for one, other in zip(self.entries, self.entries[1:], strict=False):
+        for one, other in pairwise(self.entries):
             if one.place == other.place:
                 message = f"two entries of {one.kernel} on {one.device} are for one problem: {one.label or one.problem}"
                 raise LockfileError(message, hint="keep one of the two, and run `triton-ops lock --refresh`")

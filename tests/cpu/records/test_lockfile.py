@@ -70,6 +70,17 @@ def test_the_order_of_a_kernels_arguments_is_no_change():
         lock(*loads(of_records.text).entries, of_records.entries[0])
 
 
+def test_the_order_of_devices_and_entries_is_no_change():
+    other = replace(H200, alias="a100", name="NVIDIA A100")
+    one, same = lock(entry(8), entry(16), devices=(H200, other)), lock(entry(16), entry(8), devices=(other, H200))
+    assert one == same
+    assert [device.alias for device in one.devices] == ["a100", "h200"]
+    with pytest.raises(LockfileError, match="two devices have one alias, among a100, a100"):
+        lock(devices=(other, other))
+    with pytest.raises(LockfileError, match="entries name the devices h200, which are not listed"):
+        lock(entry(8), devices=(other,))
+
+
 def test_the_order_of_a_configs_values_is_no_change():
     """A record has the order of its space, a file that of the names."""
     of_record = lock(entry(8, config=Config(num_warps=4, BLOCK=64), default=Config(num_warps=8, BLOCK=64)))
@@ -218,8 +229,9 @@ def test_accepted_edits_say_that_they_are_edits(tmp_path):
     ],
 )
 def test_edits_that_make_no_sense_are_not_accepted(tmp_path, old, new, said):
-    with pytest.raises(LockfileError, match=said):
+    with pytest.raises(LockfileError, match=said) as caught:
         Lockfile.accept_edits(edited(tmp_path, lambda text: text.replace(old, new)))
+    assert said != "not well formed" or caught.value.hint == "`triton-ops lock` writes one"
 
 
 @pytest.mark.parametrize("name", ["label", "default", "measured", "ranges", "ignored", "identity", "origin"])

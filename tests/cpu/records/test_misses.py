@@ -29,7 +29,18 @@ def test_a_problem_is_kept_once_with_its_count_over_several_processes(tmp_path):
     (first, second) = noted(tmp_path, (1, 0.5))
     assert (first.key, first.count, first.expected_ms) == (key(1), 3, 0.5)
     assert (second.key.label, second.count, second.expected_ms) == ("M=2", 1, None)
-    assert first.first <= first.last
+    assert "" < first.first <= first.last
+
+
+def test_to_forget_what_is_not_listed_leaves_the_file_as_it_is(tmp_path):
+    noted(tmp_path, (1, 0.5), (1, 0.5))
+    file = tmp_path / FILE
+    before = file.read_bytes() + b"a line of a later version\n"
+    file.write_bytes(before)
+    assert Misses(tmp_path).forget([key(2).id]) == 0
+    assert file.read_bytes() == before
+    assert Misses(tmp_path).forget([key(1).id, key(2).id]) == 1
+    assert Misses(tmp_path).read() == []
 
 
 def test_misses_are_ranked_by_count_times_time(tmp_path):

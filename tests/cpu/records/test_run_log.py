@@ -74,6 +74,7 @@ def test_the_times_of_a_resumed_run_continue_from_its_interruption(tmp_path):
     again.resume(effort="quick", searcher="random", seed=1)
     again.trial(a_trial(2), Origin.SEARCHER)
     assert [event.at_s for event in Run.read(path).events] == [5.0, 6.0, 6.0]
+    assert Run.read(path).at_s == 6.0
     assert Run.read(path).end is None
 
 

@@ -65,6 +65,25 @@ class TestGoingOn:
         a_run(tmp_path, run_id(1), 1, ended=False, key_id="0" * 32)
         assert Runs(tmp_path, KEY_ID).unfinished(SPACE) is None
 
+    @pytest.mark.parametrize(
+        ("changes", "space", "effort", "goes_on"),
+        [
+            ({}, "0" * 32, "quick", True),
+            ({}, SPACE, "quick", False),
+            ({}, "0" * 32, "thorough", False),
+            ({"ended": False}, "0" * 32, "quick", False),
+            ({"key_id": "0" * 32}, "0" * 32, "quick", False),
+        ],
+    )
+    def test_the_newest_run_goes_on_in_another_space_with_the_same_effort_if_it_ended(
+        self, tmp_path, changes, space, effort, goes_on
+    ):
+        a_run(tmp_path, run_id(1), 1)
+        newest = a_run(tmp_path, run_id(2), 2, **changes)
+        a_run(tmp_path, run_id(3))  # it has no trial
+        result = Runs(tmp_path, KEY_ID).of_another_space(space, effort)
+        assert (None if result is None else result.path) == (newest if goes_on else None)
+
     @pytest.mark.parametrize("text", ["", "torn", "not a run log\n", '{"type": "run", "schema_version": 99}\n'])
     def test_a_file_that_is_no_run_log_is_passed_over(self, tmp_path, caplog, text):
         older = a_run(tmp_path, run_id(1), 1, ended=False)
