@@ -203,17 +203,23 @@ def test_a_server_that_was_started_early_serves_the_pool_that_follows(own_fork_s
 
 
 def test_a_fork_server_that_is_killed_again_and_again_is_said(own_fork_server, monkeypatch):
-    fork = compile_pool.ForkServer.fork
+    lost, expected, fork = [], 2, compile_pool.ForkServer.fork
 
     def killed_first(server):
-        os.kill(server._process.pid, signal.SIGKILL)
+        if len(lost) < expected:
+            lost.append(server)
+            os.kill(server._process.pid, signal.SIGKILL)
         return fork(server)
 
     monkeypatch.setattr(compile_pool.ForkServer, "fork", killed_first)
     with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
-        future = pool.submit(config("good"))
+        assert pool.submit(config("good")).result().launchable
+    expected = 5
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
+        future = pool.submit(config("good", 256))
         with pytest.raises(TargetError, match=r"no compiling process can be started: .* is gone"):
             future.result()
+    assert len(lost) == 5
 
 
 @pytest.mark.skipif(not triton.__version__.startswith("3.6"), reason="only there a launcher is built")
