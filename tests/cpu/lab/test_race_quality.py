@@ -184,6 +184,7 @@ def test_a_quick_race_decides_as_well_in_less_time():
     assert quick["seconds"] < 0.75 * until_equal["seconds"]
 
 
+@pytest.mark.processes
 def test_a_missed_target_is_reported(figures):
     bad = {
         **figures["none"], "within_1pct": 5, "selections": 10, "regret_p95": 0.02, "outside_tie_set": 0.0,

@@ -108,6 +108,7 @@ def reader_says(text, asked):
     return answer.config, answer.rung, answer.entry.get("label", ""), answer.drift
 
 
+@pytest.mark.processes
 def test_a_thousand_lockfiles_and_calls_are_answered_as_by_the_package():
     draw, kinds = random.Random(38), set()
     for _ in range(1000):

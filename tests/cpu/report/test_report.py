@@ -327,6 +327,7 @@ def test_a_run_that_goes_on_shows_its_best_so_far(cli, tmp_path):
     assert "not compared yet" in message
 
 
+@pytest.mark.processes
 def test_a_log_that_was_cut_in_half_is_shown_as_far_as_it_is(cli, tmp_path):
     path = written(tmp_path)
     whole = path.read_bytes()
