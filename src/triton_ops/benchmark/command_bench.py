@@ -144,8 +144,6 @@ def _of_function(text: str, function: Callable[..., Any], tunables: list[str], r
     device = TuneProblem.device_for(request.device, "any", kernel.name)
     record: Record | None = None
     for candidate in () if tunables else matching(kernel.name, request.options.cache_dir):
-        if candidate.key.kernel != kernel.name:
-            continue
         with contextlib.suppress(TritonKernelError):  # a record of the same name with other parameters
             operation = _as_operation(kernel, list(candidate.winner), request)
             record = record or _record(kernel, operation.problem(), device, request)

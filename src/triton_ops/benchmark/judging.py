@@ -112,7 +112,7 @@ class _Group:
         self.runs, self._first = runs, runs[0]
         self._names = list(self._first.changes)
         values = list(self._first.changes.values())
-        self._changes = ReferenceResults.of_own(values, self._first.inputs.input_dtypes, None) if values else None
+        self._changes = ReferenceResults.of_own(values, self._first.inputs.input_dtypes, None)
         self._right, self.who = self._judge(reference)
         self.remark = self._right.uncompared
         self.against = _in_precision(self.who, self._right.used)
@@ -168,7 +168,7 @@ class _Group:
         names = self._names
         if fault := _other_changes(names, run.changes, self._first.contestant.name) or self.difference(run):
             return fault
-        fault = self._changes.fault([run.changes[name] for name in names]) if self._changes else ""
+        fault = self._changes.fault([run.changes[name] for name in names])
         return f"in {' and '.join(names)}, which it changes, {fault}" if fault else ""
 
 

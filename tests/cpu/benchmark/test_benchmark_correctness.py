@@ -102,6 +102,7 @@ def test_accuracy_of_8_bit_floats_is_relative_to_the_whole():
     assert details["relative_error"] == pytest.approx(0.02, rel=1e-3)
     assert verify_fp8_accuracy(right * 1.02, right, 0.03)[0]
     assert not verify_fp8_accuracy(right, right[:3])[0]
+    assert verify_fp8_accuracy(torch.tensor([1.5]), torch.tensor([1.0]), 0.5)[0], "the tolerance itself is right"
     assert verify_fp8_accuracy(torch.zeros(3), torch.zeros(3))[0]
 
 

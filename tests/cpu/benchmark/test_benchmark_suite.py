@@ -3,6 +3,7 @@
 import datetime
 import json
 import math
+import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -305,6 +306,21 @@ def test_fastest_fused_attention_is_one_that_takes_the_problem(steady_clock, sha
     torch.testing.assert_close(
         rivals_of("attention", values, ("library",))["library"](**values), operation.reference(**values)
     )
+
+
+@pytest.mark.triton
+def test_what_torch_warns_of_while_backends_are_tried_is_told_to_nobody(steady_clock, monkeypatch):
+    by_backend = benchmarked._by_backend
+
+    def warns(*arguments):
+        warnings.warn("this backend does not take the problem", stacklevel=1)
+        return by_backend(*arguments)
+
+    monkeypatch.setattr(benchmarked, "_by_backend", warns)
+    operation = load("attention")
+    values = operation.materialise(operation.problem((1, 2, 1, 1, 7, 8, 8, 1), "float32"), "cpu").keyword
+    result = rivals_of("attention", values, ("library",))["library"](**values)
+    torch.testing.assert_close(result, operation.reference(**values))
 
 
 def twice(x):

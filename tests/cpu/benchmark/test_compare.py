@@ -1,5 +1,6 @@
 """`compare` and `time_ms`: real callables on this machine's clock, and a simulated device where the truth is known."""
 
+import io
 import itertools
 import logging
 import math
@@ -13,6 +14,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from tests.clocks import Clock
 from tests.simulated_device import DISTURBANCES, Noise, SimulatedDevice, SimulatedTimer
@@ -618,6 +620,7 @@ def test_budgets_are_milliseconds_and_launches_are_counted(clocks, warmup, rep, 
     assert result.launches == len(result.samples_ms) == max(1, int(rep / took))
     assert result.warmup_launches == (max(1, int(warmup / took)) if warmup else 0)
     assert result.quantiles_ms == (took, took, took)
+    assert result.confidence == ("ok" if result.launches > 1 else "too few timed calls to know the noise")
 
 
 def test_short_calls_are_timed_in_loops_of_the_real_clock():
@@ -708,6 +711,25 @@ def test_a_comparison_tells_of_every_round():
     )
     assert [rounds for rounds, _ in told] == list(range(1, result.rounds + 1))
     assert [at for _, at in told] == sorted(at for _, at in told)
+
+
+def test_a_bar_in_a_terminal_shows_how_many_rounds_were_timed():
+    drawn = io.StringIO()
+    console = Console(file=drawn, force_terminal=True, width=100)
+    with compare_module.rounds_bar(("new", "old"), 10.0, console) as follow:
+        follow(1, 1.0)
+        follow(7, 12.0)
+    assert "new and old, 7 rounds" in drawn.getvalue()
+    with compare_module.rounds_bar(("new", "old"), 10.0, Console(file=io.StringIO())) as follow:
+        follow(1, 1.0)
+
+
+@pytest.mark.parametrize(("percent", "text"), [(0.04, "0.0"), (99.94, "99.9"), (100.0, "100"), (250.4, "250")])
+def test_differences_have_a_decimal_below_a_hundred_percent(clocks, percent, text):
+    clocks[True, True] = Fixed("host", 0.1)
+    plain = compare(spin(1), spin(1), names=("new", "old"), rounds=6)
+    result = replace(plain, verdict="faster", percent=percent, interval=(percent, percent))
+    assert str(result).startswith(f"new is {text} % faster than old ({text} to {text} %), 6 rounds, host")
 
 
 def test_a_time_says_that_other_programs_used_the_cpus(clocks, monkeypatch):

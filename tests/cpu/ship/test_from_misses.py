@@ -15,11 +15,21 @@ from triton_ops.request import TuneProblem
 from triton_ops.values import Key
 
 WORK = """
+import os, signal
 from triton_ops import operation
+
+presses = []
 
 @operation(space={"step": [1, 2]}, arguments=lambda n=64: {"n": n})
 def add_up(n, step):
     return sum(sum(range(at, n, step)) for at in range(step))
+
+@operation(space={"step": [1, 2]}, arguments=lambda n=64: {"n": n})
+def stopped(n, step):
+    if not presses:
+        presses.append("Ctrl-C")
+        os.kill(os.getpid(), signal.SIGINT)
+    return n
 """
 
 
@@ -31,10 +41,10 @@ def keys(tmp_path, monkeypatch, steady_clock):
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delitem(sys.modules, "missed_work", raising=False)
-    result = TypedTarget("missed_work:add_up").load()
 
-    def key(n):
-        request = TuneProblem(target=result, kwargs={"n": n}, device="cpu").request()
+    def key(n, name="add_up"):
+        target = TypedTarget(f"missed_work:{name}").load()
+        request = TuneProblem(target=target, kwargs={"n": n}, device="cpu").request()
         return Key.of(request.problem, request.kernel.identity, request.device)
 
     yield key
@@ -78,6 +88,33 @@ def test_where_nothing_can_be_tuned_the_exit_code_says_so(tmp_path, keys, capsys
     note(tmp_path, (replace(keys(8), device={**keys(8).device, "name": "MOS 6502"}), 1, None))
     assert main(["tune", "--from-misses"]) == 1
     assert "not tuned: it is of MOS 6502" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_miss_of_a_gpu_is_not_tuned_where_there_is_none(tmp_path, keys, capsys, monkeypatch):
+    monkeypatch.setattr("triton_ops.ship.command_loading.gpu_missing", lambda: "no driver")
+    note(tmp_path, (replace(keys(8), device={**keys(8).device, "kind": "cuda", "name": "H200"}), 1, None))
+    assert main(["tune", "--from-misses", "--json"]) == 1
+    (item,) = json.loads(capsys.readouterr().out)["items"]
+    assert "it is of H200, and there is no GPU here: no driver" in item["reason"]
+    assert len(Misses(tmp_path / "cache").read()) == 1
+
+
+def test_a_list_without_misses_is_told_with_its_folder(tmp_path, keys, capsys):
+    assert main(["tune", "--from-misses"]) == 0
+    assert f"there are no misses in {tmp_path / 'cache'}" in " ".join(capsys.readouterr().err.split())
+    note(tmp_path, (replace(keys(8), kernel="other:kernel"), 1, None))
+    assert main(["tune", "missed_work:add_up", "--from-misses"]) == 0
+    assert f"there are no misses of missed_work:add_up in {tmp_path}" in " ".join(capsys.readouterr().err.split())
+
+
+def test_misses_that_ctrl_c_leaves_stay_for_the_same_command(tmp_path, keys, capsys):
+    note(tmp_path, (keys(8, "stopped"), 1, None))
+    assert main(["tune", "missed_work:stopped", "--from-misses", "--json"]) == 130
+    out, err = capsys.readouterr()
+    (item,) = json.loads(out)["items"]
+    assert (item["stored"], item["reason"]) == (False, "it was interrupted")
+    assert "interrupted: the same command goes on where it stopped" in err
+    assert len(Misses(tmp_path / "cache").read()) == 1
 
 
 @pytest.mark.processes
