@@ -228,7 +228,8 @@ def test_locks_of_modules_and_classes_are_free_in_a_forked_child():
         for call in ast.walk(statement)
         if isinstance(call, ast.Call)
     }
-    assert {call for call in calls if re.fullmatch(r"(threading\.)?(R?Lock|Condition|Semaphore)\(\)", call[1])} == set()
+    locks = {call for call in calls if re.fullmatch(r"(threading\.)?(R?Lock|Condition|Semaphore)\(\)", call[1])}
+    assert locks == {("triton_ops._faces", "threading.Condition()")}, "this one is held by who forks, and freed again"
 
 
 def test_every_module_has_a_docstring_that_says_what_it_holds():
