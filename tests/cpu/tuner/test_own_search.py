@@ -1,6 +1,7 @@
 """Searchers and efforts of the user's own, through `tune`."""
 
 import random
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -106,6 +107,16 @@ class TestOwnSearcher:
         result = tuned(tmp_path, search=Content, space=ConfigSpace({"work": range(1, 41)}))
         assert result.stopped == "settled"
         assert len(result.trials) < 40
+
+    def test_a_search_goes_on_for_a_gain_that_is_just_worthwhile(self, tmp_path):
+        class Constant(Descending):
+            def expected_gain(self):
+                return 0.25
+
+        for worthwhile, stopped in ((0.25, "complete"), (0.26, "settled")):
+            effort = replace(Effort.named("quick"), worthwhile=worthwhile)
+            result = tuned(tmp_path / stopped, search=Constant, space=ConfigSpace({"work": range(1, 5)}), effort=effort)
+            assert result.stopped == stopped
 
 
 def test_names_of_searches():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from tests.records import record
+from triton_ops.exceptions import TargetError
 from triton_ops.space import Config
-from triton_ops.tuner.proposals import CompiledFeed
+from triton_ops.tuner.proposals import CompiledFeed, not_within_itself
 from triton_ops.values import Compiled, Status
 
 
@@ -64,3 +66,17 @@ def test_without_patience_what_is_not_ready_is_forgotten_unless_it_must_run():
     pool.finish(CONFIGS[0])
     assert feed.next(run_deferred=False, patient=False).config == CONFIGS[0]
     assert feed.next(run_deferred=False, patient=False) is None
+
+
+def test_a_tune_that_calls_itself_is_refused_and_one_of_another_problem_or_thread_is_not():
+    def one_of(kernel):
+        with not_within_itself(record(kernel).key):
+            return kernel
+
+    with not_within_itself(record("a").key):
+        assert one_of("b") == "b"
+        with pytest.raises(TargetError, match="the tune of a 4096 × 64 has called itself"):
+            one_of("a")
+        with ThreadPoolExecutor(1) as threads:
+            assert threads.submit(one_of, "a").result() == "a"
+    assert one_of("a") == "a"
