@@ -7,6 +7,7 @@ the most to itself. Optional packages, which only some functions need, are impor
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import re
@@ -18,7 +19,6 @@ from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any, ClassVar
 
-from triton_ops._faces import imported
 from triton_ops.base.texts import warn_once
 from triton_ops.exceptions import INSTALL, MissingDependencyError, nearest
 from triton_ops.settings import colours, openmp_threads, progress
@@ -98,8 +98,8 @@ def import_in_order(name: str) -> ModuleType:
     """
     for end, letter in enumerate(name):
         if letter == ".":
-            imported(name[:end])
-    return imported(name)
+            importlib.import_module(name[:end])
+    return importlib.import_module(name)
 
 
 def base_class(module: str, name: str, purpose: str) -> Any:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.forked import status_of_a_child
 from triton_ops.base import ForkSafeLock as Guard
-from triton_ops.base import cached_property, require
+from triton_ops.base import cached_property
 
 # Forks while a thread is within `set`, at a step that the first argument names; the child then writes and reads.
 SET_AND_FORK = """
@@ -150,32 +150,6 @@ def test_a_property_that_another_thread_computes_is_computed_in_a_forked_child()
     go_on.set()
     thread.join()
     assert status == 0
-
-
-SLOW_MODULE = """
-import logging, threading, time
-threading.begun.set()
-time.sleep(0.5)
-logging.getLogger("slow")
-VALUE = 1
-"""
-
-
-@pytest.mark.processes
-def test_a_module_that_another_thread_imports_is_there_in_a_forked_child(tmp_path, monkeypatch):
-    (tmp_path / "module_of_a_slow_import.py").write_text(SLOW_MODULE)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(threading, "begun", threading.Event(), raising=False)
-
-    def value():
-        return require("module_of_a_slow_import", "a test").VALUE
-
-    thread = threading.Thread(target=value)
-    thread.start()
-    threading.begun.wait()
-    assert status_of_a_child(value) == 0
-    thread.join()
-    assert value() == 1
 
 
 def test_threads_that_compute_a_property_at_once_get_one_value():
