@@ -128,7 +128,8 @@ def conditions(draw, kernel):
     return mask
 
 
-grids = st.sampled_from([(1, 1, 1), (7, 1, 1), (3, 4, 1), (2, 3, 4), (33, 1, 2)])
+# Of more than 64 programs only some are looked at.
+grids = st.sampled_from([(1, 1, 1), (7, 1, 1), (3, 4, 1), (2, 3, 4), (31, 1, 2)])
 
 
 @given(grids, st.integers(0, 60), st.data())
