@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, get_args
 
-from triton_ops.base import is_positive, require
+from triton_ops.base import Frozen, is_positive, require
 from triton_ops.exceptions import SettingsError, ShapeMismatchError
 from triton_ops.values.tensors import Fill, TensorSpec
 
@@ -84,6 +84,8 @@ class Contents:
                                 hint=_FORM)  # fmt: skip
         if type(self.held_out) is not int or self.held_out < 0:
             raise SettingsError(f"held_out is {self.held_out!r}; it must be a whole number of 0 or more")
+        own = ((weight, each if callable(each) else Frozen(each)) for weight, each in items)
+        object.__setattr__(self, "items", tuple(own))  # the caller may change what it has given
 
     @classmethod
     def of(cls, contents: Contents | Sequence[tuple[float, Any]], names: Collection[str]) -> Contents:

@@ -140,3 +140,15 @@ def test_options_of_contents_that_are_none(more):
 def test_values_that_do_not_fit(content, error):
     with pytest.raises(error):
         list(Contents([(1, content)]).drawn({"ends": torch.tensor([2, 4]), "n": 4}, 0))
+
+
+def test_contents_stay_as_they_were_given():
+    content, items = {"x": [1.0]}, [(1.0, {})]
+    contents = Contents([(1.0, content), *items])
+    before = repr(contents)
+    content["x"].append(2.0)
+    content["y"] = "zeros"
+    items.clear()
+    assert repr(contents) == before
+    with pytest.raises(TypeError):
+        contents.items[0][1]["y"] = "zeros"
