@@ -129,7 +129,7 @@ def _figures(report: Report, row: TrialRow, fates: dict[str, int], errors: dict[
     error = trial.error if len(trial.error) <= _ERROR_LETTERS else f"{trial.error[:_ERROR_LETTERS]}…"
     return [
         row.number, row.at_s, _place(fates, row.fate), _place(errors, error),
-        trial.median_ms if trial.ok else None,
+        report.ms_of(trial),
         1 / gain if gain else None,
         trial.best_measurement.spread if trial.ok else None,
         trial.compile_s,

@@ -42,7 +42,7 @@ class ProblemRow:
         of_limit = "-" if self.of_limit is None else f"{self.of_limit:.0%}"
         costs = [f"{cost:.2f}x" if isinstance(cost, float) else cost or "-" for cost in self.slower.values()]
         over = gain_text(self.report.gain, interval, unproven)
-        return [self.label, "-" if best is None else ms_text(best), of_limit, over, *costs]
+        return [self.label, ms_text(None if best is None else best.median_ms), of_limit, over, *costs]
 
 
 def problem_map(reports: Sequence[Report]) -> list[ProblemRow]:
@@ -251,7 +251,7 @@ def _add_trials(facts: Facts, report: Report, top: int) -> None:
     if rows := report.fastest_first:
         header = ("ms", "vs default", "outcome", "config")
         cells = [
-            [ms_text(row.trial), gain_text(*report.gain_of(row.trial)), row.fate, str(row.trial.config)]
+            [ms_text(report.ms_of(row.trial)), gain_text(*report.gain_of(row.trial)), row.fate, str(row.trial.config)]
             for row in rows[:top]
         ]
         more = f"{len(rows) - top} more" if len(rows) > top else ""

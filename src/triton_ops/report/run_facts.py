@@ -71,9 +71,9 @@ class TrialRow:
     fate: str  # the winner, a tie, or what dropped it
 
 
-def ms_text(trial: Trial) -> str:
-    """The median, or `-`."""
-    return f"{trial.median_ms:.4g}" if trial.ok else "-"
+def ms_text(milliseconds: float | None) -> str:
+    """A time, or `-`."""
+    return "-" if milliseconds is None else f"{milliseconds:.4g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,8 @@ class RaceEntry:
     def cells(self) -> list[str]:
         """One line of the last comparison: time, gap such as `+1.2% (+0.8% to +1.6%)`, rounds, outcome, config."""
         gap = "-" if self.gap is None else f"{self.gap.centre:+.2%} ({self.gap.low:+.2%} to {self.gap.high:+.2%})"
-        return [ms_text(self.trial), gap, str(self.rounds), self.fate, str(self.trial.config)]
+        milliseconds = self.trial.median_ms if self.trial.ok else None
+        return [ms_text(milliseconds), gap, str(self.rounds), self.fate, str(self.trial.config)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +161,13 @@ class Report:
             return 1 / over if over else None, None
         gap = Interval.of_gap(default.final.rounds_ms, trial.final.rounds_ms)
         return 1 / over, (math.exp(gap.low), math.exp(gap.high))
+
+    def ms_of(self, trial: Trial) -> float | None:
+        """The milliseconds of a trial that ran, which agree with its gain: those of the best one, by both gains."""
+        gain, _ = self.gain_of(trial)
+        if not trial.ok or self.best is None or not gain or not self.gain:
+            return trial.median_ms if trial.ok else None
+        return self.best.median_ms * self.gain / gain
 
     @property
     def limits(self) -> tuple[int, float | None]:

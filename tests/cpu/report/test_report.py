@@ -146,6 +146,9 @@ def test_every_ratio_is_of_one_comparison_and_has_its_interval(tmp_path):
     assert low <= ratio <= high
     assert ratio == pytest.approx(1.1, rel=0.01)  # of the rounds that both have, and of no screening
     assert default == (1.0, None)
+    first_ms, second_ms, default_ms = (report.ms_of(report.run.trials[config(n)]) for n in (1, 2, 3))
+    assert second_ms == report.best.median_ms
+    assert (default_ms / second_ms, default_ms / first_ms) == pytest.approx((2.0, ratio))  # as the row's gain says
     assert report.limits == (12, None)
 
 
