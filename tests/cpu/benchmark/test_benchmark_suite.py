@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.near import drawn
+from triton_ops import tune
 from triton_ops.benchmark import BenchmarkSuite, PerformanceProfile, PerformanceReport
 from triton_ops.benchmark import rivals as benchmarked
 from triton_ops.benchmark.rivals import (
@@ -197,7 +198,7 @@ def untuned_rows(cache_dir):
     """Without a tune: before there is a record, with it, and for a problem nearby."""
     asked = {"kernels": ("softmax",), "rivals": ("eager",)}
     before = rows_on_cpu(cache_dir, tune_s=0.0, **asked)
-    rows_on_cpu(cache_dir, **asked)
+    tune(benchmarked.load("softmax"), shape=SIZES[0], dtype="float32", device="cpu", cache_dir=cache_dir, trials=3)
     for record in (store := open_store(cache_dir)):
         store.put(replace(record, confidence="ok"))  # noise may leave it undecided, and such winners are not borrowed
     after = [rows_on_cpu(cache_dir, shape, tune_s=0.0, cold=cold, **asked) for shape in SIZES for cold in (True, False)]
