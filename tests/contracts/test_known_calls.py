@@ -342,6 +342,7 @@ def test_threads_share_known_calls(called):
 
 def test_threads_may_make_the_first_call_together(called):
     forget_decisions()
+    assert not called.is_known
     test_threads_share_known_calls(called)
 
 

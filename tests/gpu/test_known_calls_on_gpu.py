@@ -154,6 +154,7 @@ def test_the_host_of_a_known_call_does_not_wait_for_the_device():
         with warnings.catch_warnings(action="ignore"):  # torch 2.11 says that the mode is a prototype
             torch.cuda.set_sync_debug_mode("error")
         try:
-            call()
+            result = call()  # an error if the host waits
         finally:
             torch.cuda.set_sync_debug_mode("default")
+        assert result is not None

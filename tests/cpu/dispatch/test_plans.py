@@ -159,7 +159,11 @@ def test_a_config_that_is_changed_in_place_is_noticed(launched, hashable):
 def test_a_result_with_a_gradient_may_be_changed_in_place(launched):
     layer = triton_ops.FP8Linear(64, 32, dtype=torch.float32)
     for _ in range(3):
-        layer(torch.zeros(2, 3, 64)).add_(1).relu_().sum().backward()
+        layer.zero_grad()
+        result = layer(torch.zeros(2, 3, 64)).add_(1).relu_()
+        result.sum().backward()
+        assert result.shape == (2, 3, 32)
+        assert any(one.grad is not None for one in layer.parameters())
 
 
 def test_a_call_that_is_recorded_keeps_no_tensor(launched):
