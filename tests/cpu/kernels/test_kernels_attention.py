@@ -430,13 +430,18 @@ def test_the_form_in_gluon_is_for_what_it_computes_rightly():
 
 
 @pytest.mark.parametrize("device", ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"])
-def test_long_prompts_of_large_heads_have_the_form_in_gluon_untuned_on_hopper(monkeypatch, device):
+def test_long_prompts_have_the_form_in_gluon_untuned_on_hopper_unless_small_heads_are_causal(monkeypatch, device):
     monkeypatch.setattr(problems, "probe", lambda: DeviceSpec.named(device))
-    large, small = PREFILL, (1, 8, 8, 512, 512, 128, 128, 2)
-    spaces = [operation.space_for(operation.problem(shape, "bfloat16")) for shape in (large, small, DECODE)]
+    few, image, causal = (
+        (1, 8, 8, 512, 512, 128, 128, 2),
+        (8, 16, 16, 577, 577, 64, 64, 1),
+        (8, 16, 16, 577, 577, 64, 64, 2),
+    )
+    shapes = PREFILL, image, few, causal, DECODE
+    spaces = [operation.space_for(operation.problem(shape, "bfloat16")) for shape in shapes]
     defaults = [space.default_config for space in spaces]
     first = "gluon" if "H100" in device else "triton"
-    assert [config["FORM"] for config in defaults] == [first, "triton", "triton"]
+    assert [config["FORM"] for config in defaults] == [first, first, "triton", "triton", "triton"]
     assert all(space.why_not(config) is None for space, config in zip(spaces, defaults, strict=True))
 
 

@@ -80,7 +80,7 @@ _GLUON_NEEDS = (
     f"{DESCRIBABLE}; a Triton without Gluon for Hopper lacks it"
 )
 _GLUON_SIZES = {64, 128}  # of heads; wider ones take more shared memory than there is
-_FILLED = 132  # tiles that keep a Hopper busy; for heads of 128 the form in Gluon then was the faster one on an H200
+_FILLED = 132  # tiles that keep a Hopper busy: the form in Gluon then won for heads of 128, and for 64 without a mask
 _MOST_HELD = 160  # elements of the sums and of the scores in float32, of 255 registers of a thread
 _MOST_GRADIENT = 192  # of the sums and of two tiles of scores
 _GROUP_ROWS = 64  # rows of an instruction of a group of four warps
@@ -151,7 +151,8 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
     )  # fmt: skip
     default = default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype, summed)
     tiles = queries * batch * heads // GLUON_HAS["BLOCK_M"]
-    if whole and head_dim == v.shape[3] == 128 and tiles >= _FILLED and probe().arch == "sm_90":
+    suited = head_dim == v.shape[3] and (head_dim == 128 or not problem["CAUSAL"])
+    if whole and suited and tiles >= _FILLED and probe().arch == "sm_90":
         order = 8 if many > 1 and rows > GLUON_HAS["BLOCK_M"] else 1
         default = Config({**default, **GLUON_HAS, "FORM": "gluon", "GROUP_HEADS": order})
     return ConfigSpace(tunables, rules, default)
