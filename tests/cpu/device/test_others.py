@@ -122,9 +122,7 @@ def test_the_program_that_a_worker_is_no_child_of_is_no_other(monkeypatch, clock
 
 
 def _until(true):
-    end = time.monotonic() + 20
     while not true():
-        assert time.monotonic() < end
         time.sleep(0.01)
 
 

@@ -102,9 +102,7 @@ def comparison():
 
 
 def soon(test):
-    end_s = time.monotonic() + 20
     while not test():
-        assert time.monotonic() < end_s
         time.sleep(0.001)
 
 

@@ -70,8 +70,7 @@ def test_kill_at_random_moments(tune):
     for _ in range(KILLS):
         before = len(log.read_text().split())
         process = start()
-        deadline = time.monotonic() + 30
-        while len(log.read_text().split()) == before and process.poll() is None and time.monotonic() < deadline:
+        while len(log.read_text().split()) == before and process.poll() is None:
             time.sleep(0.005)
         time.sleep(rng.uniform(0.0, 0.08))
         process.send_signal(signal.SIGKILL)
