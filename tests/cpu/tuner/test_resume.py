@@ -67,10 +67,10 @@ def test_kill_at_random_moments(tune):
     start, log, cache = tune
     rng = random.Random(7)
     lost = []
-    for _ in range(KILLS):
-        before = len(log.read_text().split())
+    for kill in range(KILLS):
+        next_one = len(log.read_text().split()) + 1 + kill % 3  # the trial in which it is killed, or a later one
         process = start()
-        while len(log.read_text().split()) == before and process.poll() is None:
+        while len(log.read_text().split()) < next_one and process.poll() is None:
             time.sleep(0.005)
         time.sleep(rng.uniform(0.0, 0.08))
         process.send_signal(signal.SIGKILL)
