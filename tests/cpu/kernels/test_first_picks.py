@@ -97,6 +97,24 @@ def test_rows_at_multiples_of_16_bytes_alone_are_read_by_descriptors():
 
 
 @pytest.mark.parametrize(
+    ("shape", "parts"),
+    [
+        ((200, 700, 4096), 8),
+        ((16, 1024, 2048), 8),
+        ((1000, 700, 4096), 2),
+        ((1000, 700, 2047), 1),
+        ((2000, 4000, 4096), 1),
+    ],
+)
+def test_programs_share_the_tiles_of_a_product_that_has_few_and_many_terms(shape, parts):
+    model, space = model_of("matmul", shape)
+    default, answer = space.default_config, asked("matmul", shape).found
+    assert (default["ALGORITHM"], default["SPLIT"]) == ("split_k" if parts > 1 else "tiles", parts)
+    alone = Config({**default, "ALGORITHM": "tiles", "SPLIT": 1})
+    assert model.expected_ms(answer.config) <= model.expected_ms(default) <= model.expected_ms(alone)
+
+
+@pytest.mark.parametrize(
     ("strides", "dtype", "copied"),
     [
         ((3008, 1), "bfloat16", 16),
@@ -162,7 +180,9 @@ def test_no_pick_is_slower_spills_or_costs_more_than_some_forecasts(monkeypatch,
         assert forecast.spill_bytes == 0
         assert math.isfinite(pick.expected_ms)
         assert pick.expected_ms * (1 + operation.least_gain) <= model.expected_ms(space.default_config)
-        assert pick.config.get("ALGORITHM") not in ("split_k", "stream_k")  # which have won nowhere
+        assert pick.config.get("ALGORITHM") != "stream_k"  # which has won nowhere
+        if pick.config.get("ALGORITHM") == "split_k":
+            assert space.default_config["ALGORITHM"] == "split_k"
 
 
 @pytest.mark.parametrize(

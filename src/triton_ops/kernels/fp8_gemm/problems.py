@@ -258,6 +258,7 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "4096-by-row": ((4096, 4096, 4096, 2), "bfloat16"),
     "llama-8b-up-prefill": ((4096, 14336, 4096, 2), "bfloat16"),
     "llama-8b-up-decode": ((16, 14336, 4096, 2), "bfloat16"),
+    "llama-8b-keys-decode": ((16, 1024, 4096, 2), "bfloat16"),
     "llama-70b-down-chunk": ((512, 8192, 28672, 2), "bfloat16"),
     "deepseek-v3-down-prefill": ((4096, 7168, 2048, 3), "bfloat16"),
     "deepseek-v3-up-decode": ((64, 4096, 7168, 3), "bfloat16"),

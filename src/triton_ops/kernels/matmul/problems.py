@@ -56,6 +56,8 @@ _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 regi
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill wgmma's rows
 _SHARED_UP_TO = 1024  # tiles and parts from which on a device is full without sharing
 _FEWEST_STEPS = 4  # of a part: with fewer, filling the pipeline takes longer than the sum
+_FEW_PROGRAMS = 132  # up to which the default splits K
+_LONG_STEPS = 32  # of K, from which on it does so
 
 
 def config_space(problem: Problem) -> ConfigSpace:
@@ -193,9 +195,10 @@ def _algorithm_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
 def default_config(M: int, N: int, K: int, dtype: str) -> Config:
     """The untuned config for a product of these extents, with inputs of `dtype`: it runs on every GPU.
 
-    The config has tiles of 128 by 128, smaller for a smaller product, and steps of 128 bytes along K. It needs at most
-    96 KiB of shared memory on sm_80 to sm_89 and 128 KiB on sm_90, which every such GPU has. Eight warps share a full
-    tile: four warps are as fast with loads of 16 bytes, and spill far more where strides allow only narrow loads.
+    The config has tiles of 128 by 128, smaller for a smaller product, and steps of 128 bytes along K. Where tiles are
+    few and steps many, up to eight programs share a tile. It needs at most 96 KiB of shared memory on sm_80 to sm_89
+    and 128 KiB on sm_90, which every such GPU has. Eight warps share a full tile: four warps are as fast with loads of
+    16 bytes, and spill far more where strides allow only narrow loads.
 
     Source: share of the optimum of a recorded space with these tunables (H200, Triton 3.6.0): 0.97 at
     16x14336x4096, 0.92 at 512x4096x14336, 0.90 at 4096x4096x4096 (bfloat16), 0.91 at 1024x8192x8192 (float8).
@@ -204,9 +207,12 @@ def default_config(M: int, N: int, K: int, dtype: str) -> Config:
     columns = min(padded(N, 32), 64 if rows <= 32 else 128)
     step = min(padded(K, 32), K_STEP_BYTES // ITEM_BYTES[dtype])
     warps = 8 if rows * columns >= _FULL_TILE else 4
+    tiles, parts = -(-M // rows) * -(-N // columns), 1
+    while _LONG_STEPS * step <= K and parts < 8 and 2 * parts * tiles <= _FEW_PROGRAMS:
+        parts *= 2
     return Config(
-        ALGORITHM="tiles", LOADS="pointers", SWAPPED=False, PROGRAMS=1, SPLIT=1, BM=rows, BN=columns, BK=step,
-        HALVES=False, GROUP_M=8, num_warps=warps, num_stages=4,
+        ALGORITHM="split_k" if parts > 1 else "tiles", LOADS="pointers", SWAPPED=False, PROGRAMS=1, SPLIT=parts,
+        BM=rows, BN=columns, BK=step, HALVES=False, GROUP_M=8, num_warps=warps, num_stages=4,
     )  # fmt: skip
 
 
@@ -226,6 +232,8 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "llama-8b-decode": ((16, 14336, 4096), "bfloat16"),  # up projection, 16 sequences of one token
     "llama-8b-prefill": ((512, 4096, 14336), "bfloat16"),  # down projection, 512 tokens
     "llama-70b-decode": ((64, 8192, 28672), "bfloat16"),  # down projection, 64 sequences of one token
+    "llama-8b-keys": ((256, 1024, 4096), "bfloat16"),  # projection of keys, 256 tokens: few tiles
+    "deepseek-v3-router": ((128, 256, 7168), "bfloat16"),  # scores of experts, 128 tokens: fewer, with a long K
     "qwen-7b-prefill": ((1024, 3584, 18944), "bfloat16"),  # down projection: 1.7 waves of 128 by 128 on 132 units
     "odd": ((1000, 777, 515), "float16"),  # no multiple of any tile; its rows do not allow 16-byte loads
 }
