@@ -13,7 +13,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from threading import RLock
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
@@ -21,7 +21,7 @@ from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.base import ForkSafeLock, canonical_json, require
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.in_compile import OPEN, Described, InCompile, fact, has_dynamic, value_of
-from triton_ops.dispatch.plans import PlannedCalls, launch_with, recording
+from triton_ops.dispatch.plans import PlannedCalls, launch_with, planned, recording
 from triton_ops.dispatch.torch_operators import Gradient, Operator, constant, recorded, written_by, written_text
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import MISS
@@ -194,14 +194,8 @@ def compilable(
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
         checked = _with_options(function)
-        in_graphs = PlannedCalls(checked, counts=counts)  # of which torch records the gradient itself
-
-        @wraps(function)
-        def in_graph(*args: Any, **kwargs: Any) -> Any:
-            return in_graphs.call(*args, **kwargs)
-
-        name = function.__name__.strip("_")
-        operator = Operator(name=name, schema=schema, run=in_graph, gradient=gradient)
+        name, repeats = function.__name__.strip("_"), partial(planned, counts=counts)
+        operator = Operator(name=name, schema=schema, run=checked, gradient=gradient, repeats=repeats)
         calls = PlannedCalls(checked, operator.attached, counts)
         in_compile = FunctionInCompile(checked, operator)
 
@@ -225,6 +219,7 @@ def compilable(
 def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function whose options are checked before it is called."""
 
+    @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         _check_options(kwargs)
         if kwargs.get("config") is not None:

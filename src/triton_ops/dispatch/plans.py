@@ -547,6 +547,12 @@ class PlannedCalls(KnownCalls[KnownCall]):
         return output
 
 
+def planned(function: Callable[..., Any], counts: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """A function of values in order, whose known calls are repeated by plans."""
+    calls = PlannedCalls(function, counts=counts)
+    return lambda *args: calls.call(*args)
+
+
 _planned: WeakSet[PlannedCalls] = WeakSet()
 
 

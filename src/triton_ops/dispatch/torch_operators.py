@@ -26,7 +26,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, launches_taken
 from triton_ops.base import cached_property, canonical_json, fingerprint, require
-from triton_ops.dispatch.plans import LaunchWith, PlannedCalls, launch_with
+from triton_ops.dispatch.plans import LaunchWith, launch_with, planned
 from triton_ops.request import MISS
 from triton_ops.values import ALIGNMENT_BYTES
 
@@ -71,8 +71,7 @@ class Gradient:
             values = dict(zip(self.names, more, strict=False))
             return self.function(more[len(values) :], grad, needs, **values)
 
-        calls = PlannedCalls(flat)
-        return lambda *args: calls.call(*args)
+        return planned(flat)
 
 
 class _Attachment:
@@ -139,18 +138,22 @@ def _known_gradient(ctx: Any, grad: Any, needed: Sequence[bool]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """One operator, whose schema has `config` and `tune` too; `run` is given `config` as a mapping or None."""
+    """One operator, whose schema has `config` and `tune` too; `run` is given `config` as a mapping or None.
+
+    `repeats` makes of a function of the values in order one that does the same at less cost at known calls.
+    """
 
     name: str
     schema: str
     run: Callable[..., Any]
     gradient: Gradient | None = None
+    repeats: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
 
     @cached_property
     def library(self) -> Any:
         """The operator in torch's dispatcher; it stays there as long as this is kept."""
         library = require("torch.library", "torch.compile").Library(SPACE, "FRAGMENT")
-        _defined(library, self.name, self.schema, self._run)
+        _defined(library, self.name, self.schema, self._run, self.repeats)
         if "config" in self.names:
             functional = require("torch._subclasses.functional_tensor", "torch.compile").FunctionalTensorMode
             require("torch.library", "torch.compile").register_torch_dispatch(
@@ -308,7 +311,7 @@ def _described(descriptor: Any) -> Any:
     return base if (tuple(base.shape), base.stride()) == (shape, strides) else base.as_strided(shape, strides)
 
 
-def _defined(library: Any, name: str, schema: str, run: Callable[..., Any]) -> None:
+def _defined(library: Any, name: str, schema: str, run: Callable[..., Any], repeats: Any = None) -> None:
     torch = require("torch", "torch.compile")
 
     def shapes(*args: Any) -> Any:
@@ -316,7 +319,7 @@ def _defined(library: Any, name: str, schema: str, run: Callable[..., Any]) -> N
             return run(*args)
 
     library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
-    library.impl(name, run, "CompositeExplicitAutograd")
+    library.impl(name, run if repeats is None else repeats(run), "CompositeExplicitAutograd")
     torch.library.register_fake(f"{SPACE}::{name}", shapes, lib=library)
 
 
