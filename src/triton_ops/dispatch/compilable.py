@@ -19,9 +19,10 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.base import ForkSafeLock, canonical_json, require
-from triton_ops.dispatch.decision import Decision, register
+from triton_ops.dispatch.decision import Decision, asking, register
 from triton_ops.dispatch.in_compile import OPEN, Described, InCompile, fact, has_dynamic, value_of
-from triton_ops.dispatch.plans import PlannedCalls, launch_with, planned, recording
+from triton_ops.dispatch.ladder import DEFAULT, ERROR, MAY_MEASURE, on_miss, policy_of
+from triton_ops.dispatch.plans import PlannedCalls, forgets_with_plans, launch_with, planned, recording
 from triton_ops.dispatch.torch_operators import Gradient, Operator, constant, recorded, written_by, written_text
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import MISS
@@ -38,18 +39,19 @@ class _UnwrittenError(Exception):
 
 
 class _Launches:
-    """What a call that is only traced launches, and what has decided its config."""
+    """What a call that is only traced launches, and what has decided its config; a miss does as the policy says."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: str) -> None:
+        self.policy = policy
         self.kernels: list[str] = []
         self.decisions: list[Decision] = []
         self.passed: set[int] = set()  # storages of tensors that kernels are given
         self.written: set[int] = set()  # those that torch sees them write
 
     def launched(self, decision: Decision, _asked: Any) -> None:
-        """Take note of a decision; refuse one that a later tune may change."""
-        if decision.unmeasured:
-            raise _UnwrittenError(decision.found.why)
+        """Take note of a decision; refuse a miss on which more is done than to run the default."""
+        if decision.unmeasured and self.policy in (*MAY_MEASURE, ERROR):
+            raise _UnwrittenError(f"no winner is known, and on_miss is {self.policy}")
         self.decisions.append(decision)
 
     def ask(self, read: Any, tensors: Sequence[Any], _answer: Any) -> None:
@@ -86,6 +88,7 @@ class FunctionInCompile(InCompile):
         self.takes_config = "config" in operator.names
         self.may_stand = self.takes_config and "!" not in operator.schema  # what is given to write to is checked then
         register(self)
+        forgets_with_plans(self)
 
         @constant
         def ready() -> bool:
@@ -114,7 +117,7 @@ class FunctionInCompile(InCompile):
         """The text of a call's config, with what launches may stand in compiled code; torch traces this code."""
         torch: Any = sys.modules["torch"]
         values = (*args, *kwargs.values())
-        if kwargs.get("tune", False) or _exports() or has_dynamic(torch, values):
+        if kwargs.get("tune", False) or asking.now or _exports() or has_dynamic(torch, values):
             return text
         for value in values:
             if isinstance(value, (torch.SymInt, torch.SymFloat)):
@@ -127,12 +130,12 @@ class FunctionInCompile(InCompile):
 
     def _written(self, facts: Any, named: Any, text: str) -> str:
         """The text of the config with which the launches of a call stand in compiled code; else it stays as it is."""
-        fakes = require("torch._subclasses.fake_tensor", "torch.compile").FakeTensorMode()
-        with fakes:
+        fakes, policy = require("torch._subclasses.fake_tensor", "torch.compile"), policy_of(None, DEFAULT)
+        with fakes.FakeTensorMode(), on_miss(DEFAULT):
             args, kwargs = [_fake(each) for each in facts], {each: _fake(own) for each, own in named}
             try:
-                config = json.loads(text) if text else self._winner(args, kwargs)
-                launches = self._launches(args, {**kwargs, "config": config})
+                config = json.loads(text) if text else self._chosen(policy, args, kwargs)
+                launches = self._launches(policy, args, {**kwargs, "config": config})
                 if launches.decisions:
                     raise _UnwrittenError("several configs are chosen for a call")
             except Exception as why:  # noqa: BLE001 - torch's own code runs here; the operator says what is wrong
@@ -141,14 +144,14 @@ class FunctionInCompile(InCompile):
         _log.info("%s is launched by compiled code itself, with %s", self.name, config)
         return written_text(text, config, launches.kernels)
 
-    def _winner(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        decisions = self._launches(args, kwargs).decisions
+    def _chosen(self, policy: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        decisions = self._launches(policy, args, kwargs).decisions
         if len(decisions) != 1:
             raise _UnwrittenError(f"{len(decisions)} configs are chosen for a call")
         return decisions[0].found.config
 
-    def _launches(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Launches:
-        launches = _Launches()
+    def _launches(self, policy: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Launches:
+        launches = _Launches(policy)
         with recording(launches):
             self._function(*args, **kwargs)
         if not launches.kernels:

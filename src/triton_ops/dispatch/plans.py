@@ -515,7 +515,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
     ) -> None:  # fmt: skip
         super().__init__(self._decided, ["autocast", "gradients"], in_order=True, counts=counts)
         self._function, self._around = function, around
-        _planned.add(self)
+        forgets_with_plans(self)
         register(self)
 
     forget = KnownCalls.clear
@@ -553,13 +553,18 @@ def planned(function: Callable[..., Any], counts: Callable[..., Any] | None = No
     return lambda *args: calls.call(*args)
 
 
-_planned: WeakSet[PlannedCalls] = WeakSet()
+_planned: WeakSet[Any] = WeakSet()
 
 
 def forget_plans() -> None:
     """Have every call decided again."""
     for calls in list(_planned):
-        calls.clear()
+        calls.forget()
+
+
+def forgets_with_plans(calls: Any) -> None:
+    """Have `forget` called where plans are forgotten."""
+    _planned.add(calls)
 
 
 def shortcut(function: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:

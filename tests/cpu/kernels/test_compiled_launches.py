@@ -14,18 +14,20 @@ import triton.language as tl  # noqa: E402
 import triton_ops  # noqa: E402
 from tests.launches import cpu_as_gpu, launches_that_do_nothing  # noqa: E402
 from tests.records import record  # noqa: E402
-from tests.traced import code_of, key_of_autograd_cache, tracing, written_by_inductor  # noqa: E402
+from tests.traced import code_of, tracing, written_by_inductor  # noqa: E402
 from triton_ops import fused_rmsnorm_rope, grouped_matmul, layer_norm, matmul, softmax  # noqa: E402
 from triton_ops.backend import Arguments  # noqa: E402
-from triton_ops.dispatch import compilable  # noqa: E402
+from triton_ops.dispatch import compilable, operations  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.dispatch.decision import decisions, forget_decisions  # noqa: E402
+from triton_ops.exceptions import UntunedError  # noqa: E402
 from triton_ops.kernels.call import launches  # noqa: E402
 from triton_ops.kernels.fp8_gemm import fp8_gemm  # noqa: E402
 from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402
 from triton_ops.kernels.softmax.kernel import softmax_kernel  # noqa: E402
 from triton_ops.records import cache_folder, store_in  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
+from triton_ops.values import KernelMetrics, TuningResult  # noqa: E402
 
 pytestmark = [
     pytest.mark.triton,
@@ -58,13 +60,18 @@ def written(launched):
         yield result
 
 
-def remember(call, winner):
+def put(call, winner):
     """Put a record of the problem of a call."""
-    forget_decisions()
     call()
     (decision,) = (each for each in decisions() if each.key is not None)
     store_in(cache_folder(None)).put(record(key=decision.key, winner=Config(winner)))
     sources._sources.ladders.clear()
+
+
+def remember(call, winner):
+    """Have later calls find a record of the problem of a call."""
+    forget_decisions()
+    put(call, winner)
     forget_decisions()
 
 
@@ -169,11 +176,53 @@ def test_the_winner_of_a_record_is_launched_and_a_new_one_compiled_anew(launched
     assert [given[-3] for _, given in written] == [32, 32, 16, 16]
 
 
-def test_a_problem_of_which_nothing_is_known_stays_an_operator_that_chooses_when_it_runs(launched, written, caplog):
-    forget_decisions()
+def test_the_default_is_launched_where_nothing_is_known(launched, written, caplog):
     with caplog.at_level(logging.INFO, "triton_ops"):
-        assert f"{OPERATORS}softmax" in code_of(lambda x: softmax(x), x)
-    assert "softmax is an operator in compiled code: no winner is known for this problem" in caplog.text
+        check_written(lambda x: softmax(x), (x,), launched, written)
+    assert f"softmax is launched by compiled code itself, with {Config(default_of(lambda: softmax(x)))}" in caplog.text
+
+
+@pytest.mark.parametrize("policy", ["error", "tune"])
+def test_a_miss_on_which_more_is_done_than_to_run_the_default_stays_an_operator(
+    policy, launched, written, caplog, monkeypatch
+):
+    monkeypatch.setenv("TRITON_OPS_ON_MISS", policy)
+    monkeypatch.setattr(operations, "tune", lambda *_, **__: TuningResult(ROWS, KernelMetrics(1.0)))
+    compiled = torch.compile(lambda x: softmax(x), fullgraph=True)
+    with caplog.at_level(logging.INFO, "triton_ops"):
+        if policy == "error":
+            with pytest.raises(UntunedError):
+                compiled(x)
+        else:
+            compiled(x)
+            assert [grid[0] for _, grid, *_ in launched.made] == [64]
+    assert not written
+    assert f"softmax is an operator in compiled code: no winner is known, and on_miss is {policy}" in caplog.text
+    monkeypatch.setenv("TRITON_OPS_ON_MISS", "default")
+    remember(lambda: softmax(x), {**ROWS, "ROWS": 2})
+    monkeypatch.setenv("TRITON_OPS_ON_MISS", policy)
+    compiled(x)
+    assert [given[-3] for _, given in written] == [32]
+
+
+@pytest.mark.parametrize("inside", [triton_ops.tuning, lambda: triton_ops.on_miss("tune")])
+def test_compiled_code_tunes_where_that_is_asked_for_around_its_call(inside, launched, written, monkeypatch):
+    def tuned(*_, **__):
+        with triton_ops.on_miss("default"):
+            put(lambda: operation(**arguments), {**ROWS, "ROWS": 2})
+        return TuningResult({**ROWS, "ROWS": 2}, KernelMetrics(1.0))
+
+    operation = triton_ops.kernels.load("softmax")
+    arguments = operation.materialise(operation.problem((64, 256), "float16"), "cpu").keyword
+    monkeypatch.setattr(operations, "tune", tuned)
+    compiled = torch.compile(lambda x: softmax(x), fullgraph=True)
+    compiled(x)
+    assert len(written) == 1
+    with inside():
+        compiled(x)
+    assert len(written) == 1
+    compiled(x)
+    assert [given[-3] for _, given in written[1:]] == [32]
 
 
 def test_a_call_that_asks_for_a_tune_stays_an_operator(launched, written):
@@ -283,16 +332,16 @@ def test_what_compiled_code_does_not_keep_stays_an_operator(kernel, options, why
     assert why in caplog.text
 
 
-def test_the_choice_is_part_of_the_key_of_torch_s_caches(launched):
-    keys = []
+def test_the_graph_of_which_torch_s_caches_make_their_key_holds_the_choice_and_the_kernel(launched):
+    texts = []
 
-    def backend(graph, examples):
-        keys.append(key_of_autograd_cache(graph, examples))
-        assert softmax_kernel.cache_key in str(graph.graph)
+    def backend(graph, _examples):
+        texts.append(str(graph.graph))
         return graph.forward
 
     for rows in (2, 4, 2):
         remember(lambda: softmax(x), {**ROWS, "ROWS": rows})
         with tracing():
             torch.compile(lambda x: softmax(x), backend=backend, fullgraph=True)(x)
-    assert keys[0] == keys[2] != keys[1]
+    assert softmax_kernel.cache_key in texts[0]
+    assert texts[0] == texts[2] != texts[1]
