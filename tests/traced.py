@@ -6,6 +6,7 @@ import importlib
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -56,3 +57,42 @@ def key_of_autograd_cache(graph: Any, examples: list[Any]) -> str:
         warnings.simplefilter("ignore")
         inductor = importlib.import_module("torch._inductor.compile_fx")
     return str(inductor.autograd_cache_key(graph, examples, ignore_shape_env=False)[0])
+
+
+@contextmanager
+def written_by_inductor():
+    """Inside, Inductor writes its code and runs it, with launches of kernels that do nothing; gives these in order.
+
+    A launch is the kernel's name with its arguments, of which constants are left out, and the extents of its grid.
+    Facts used, from torch 2.11 to 2.13: `AsyncCompile.triton` takes a kernel's name and source, and what it gives is
+    launched by `run`; `has_triton_tensor_descriptor_host_tma` tells whether the GPU has descriptors.
+    """
+    import torch
+    from torch._functorch import config as functorch
+    from torch._inductor import config
+    from torch._inductor.async_compile import AsyncCompile
+
+    made: list[tuple[str, tuple[Any, ...]]] = []
+
+    def compiled(_self: Any, name: str, _source: str, **_options: Any) -> Any:
+        return SimpleNamespace(run=lambda *args, stream: made.append((name, args)))
+
+    own = "torch.utils._triton.has_triton_tensor_descriptor_host_tma"
+    with (
+        tracing(),
+        mock.patch.object(AsyncCompile, "triton", compiled),
+        mock.patch(own, return_value=True),
+        config.patch(fx_graph_cache=False),
+        functorch.patch(enable_autograd_cache=False),
+    ):
+        yield made
+        torch._dynamo.reset()
+
+
+def code_of(function: Any, *args: Any, **options: Any) -> str:
+    """The code that Inductor writes for a call, in one graph."""
+    import torch
+    from torch._inductor.utils import run_and_get_code
+
+    _, texts = run_and_get_code(torch.compile(function, fullgraph=True, **options), *args)
+    return "\n".join(texts)

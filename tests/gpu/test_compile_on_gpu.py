@@ -33,7 +33,7 @@ if gpu_missing() is None:
     from triton_ops.compile_modes.compiled_files import CacheContent
     from triton_ops.dispatch import ladder as sources
     from triton_ops.dispatch.in_compile import keeps_options
-    from triton_ops.kernels import fused_gated_mlp, fused_rmsnorm_rope
+    from triton_ops.kernels import flash_attention, fused_gated_mlp, fused_rmsnorm_rope
     from triton_ops.kernels.layer_norm import layer_norm
     from triton_ops.kernels.matmul import matmul
     from triton_ops.kernels.softmax import softmax
@@ -192,6 +192,32 @@ def test_a_shipped_product_runs_inside_compiled_code_and_cuda_graphs():
     function = torch.compile(lambda a, b: matmul(a, b).relu(), fullgraph=True, mode="reduce-overhead")
     for _ in range(3):
         assert torch.equal(function(a, b), matmul(a, b).relu())
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("name", ["matmul", "softmax", "layer_norm", "flash_attention"])
+def test_compiled_code_launches_a_shipped_kernel_itself_with_the_bits_of_a_call(name, mode):
+    tile = {"BM": 64, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 2}
+    rows = {"BLOCK_SIZE": 256, "ROWS": 4, "num_warps": 4}
+    tiles = {"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
+    x, w = drawn(256, 256), drawn(256, 256)
+
+    def attend(x):
+        heads = x.view(1, 256, 4, 64).transpose(1, 2)
+        return flash_attention(heads, heads, heads, config=tiles)
+
+    function = {
+        "matmul": lambda x: matmul(x, w, config=tile),
+        "softmax": lambda x: softmax(x, config=rows),
+        "layer_norm": lambda x: layer_norm(x, w[0], w[1], config=rows),
+        "flash_attention": attend,
+    }[name]
+    compiled = torch.compile(lambda x: function(x * 2).relu(), fullgraph=True, mode=mode)
+    result, texts = run_and_get_code(compiled, x)
+    assert "torch.ops.triton_ops." not in "".join(texts)
+    for _ in range(3):
+        assert torch.equal(result, function(x * 2).relu())
+        result = compiled(x)
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.chooser import Chooser as Chooser
     from triton_ops.dispatch.chooser import choose as choose
     from triton_ops.dispatch.chooser import serve as serve
+    from triton_ops.dispatch.compilable import compilable as compilable
     from triton_ops.dispatch.decision import Decision as Decision
     from triton_ops.dispatch.decision import Found as Found
     from triton_ops.dispatch.decision import LaunchedConfig as LaunchedConfig
@@ -27,6 +28,5 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.operations import would_run as would_run
     from triton_ops.dispatch.plans import beside as beside
     from triton_ops.dispatch.torch_operators import Gradient as Gradient
-    from triton_ops.dispatch.torch_operators import compilable as compilable
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -13,12 +13,14 @@ import os
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import msgspec
@@ -43,7 +45,24 @@ _ORIGINS = {
 WITHIN: ContextVar[str | None] = ContextVar("triton_ops_on_miss", default=None)
 within = WITHIN.get
 """The policy of the innermost `on_miss` around the caller, in this thread or task; None outside of all."""
+asking = SimpleNamespace(now=False)
+"""Whether a thread is inside of `on_miss` or `tuning`, for code that torch has compiled, which reads no context."""
+_asking: list[Any] = []
 _COUNTED_FROM = 1 << 62
+
+
+@contextmanager
+def asked(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Set what this thread or task asks of launches, inside of the block."""
+    token = variable.set(value)
+    _asking.append(token)
+    asking.now = True
+    try:
+        yield
+    finally:
+        _asking.remove(token)
+        asking.now = bool(_asking)
+        variable.reset(token)
 
 
 class LaunchCount(itertools.repeat):  # type: ignore[type-arg]

@@ -51,11 +51,13 @@ from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.implementation import IMPLEMENTATION, ChoiceKernel, tiles_of
 from triton_ops.dispatch.ladder import ERROR, TUNE, policy_of
-from triton_ops.dispatch.torch_operators import OPEN, Operator, constant, recorded
+from triton_ops.dispatch.torch_operators import Operator, constant, recorded
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.records import Misses, cache_folder
 from triton_ops.values import BucketRule, TensorSpec, contiguous_stride, is_fake
 
+OPEN = {"num_ctas": 1, "maxnreg": None, "ir_override": None}
+"""Options of a `triton.Config` beside warps and stages, with the values that ask for nothing."""
 _NEVER_GIVEN = ("num_ctas",)  # by a launch that torch traces
 _GIVEN = "given_to_the_launch"  # attribute of a config that was chosen: its options by name
 _ONE, _MULTIPLE, _OTHER = 1, 16, 17  # one number of each class that Triton specialises integers on
@@ -228,7 +230,7 @@ class KernelInCompile(InCompile):
             facts = []
             arguments = {**named, **{name: value for name, value in more.items() if name not in _OF_THE_LAUNCH}}
             for name, value in arguments.items():
-                facts.append((name, _fact(torch, value, exact is None or name in exact, spans.get(name, ()))))
+                facts.append((name, fact(torch, value, exact is None or name in exact, spans.get(name, ()))))
             places, attribute, refused = winner(state.generation, tuple(facts))
             if not dynamo:
                 self.keyed(places, attribute, refused, facts)
@@ -351,7 +353,7 @@ def _give_options() -> None:
     hopifier.call_triton_kernel = call_triton_kernel
 
 
-def _fact(torch: Any, value: Any, exact: bool = True, spans: _Spans = (), layout: bool = False) -> Any:
+def fact(torch: Any, value: Any, exact: bool = True, spans: _Spans = (), layout: bool = False) -> Any:
     """Facts of one argument that the look-up needs, as constants; torch traces this code.
 
     Extents count if `exact`, and strides and whether a gradient is recorded with `layout` too. A number counts itself,
@@ -400,7 +402,7 @@ def value_of(fact: Any) -> Any:
 def without_memory(value: Any) -> Any:
     """An argument as it is described; what is no tensor stays as it is."""
     torch = require("torch", "torch.compile")
-    return value_of(_fact(torch, value, layout=True)) if isinstance(value, torch.Tensor) else value
+    return value_of(fact(torch, value, layout=True)) if isinstance(value, torch.Tensor) else value
 
 
 class ChoiceInCompile(InCompile):
@@ -442,10 +444,10 @@ class ChoiceInCompile(InCompile):
                 break
             args.append(kwargs.pop(name))
         records = recorded((*args, *kwargs.values()))
-        if not records and _dynamic(torch, args) and self.opaque():  # asked first: what follows guards every size
+        if not records and has_dynamic(torch, args) and self.opaque():  # asked first: what follows guards every size
             return getattr(torch.ops.triton_ops, self.opaque())(*args, **kwargs)
-        facts = [_fact(torch, value, layout=True) for value in args]
-        named = [(name, _fact(torch, value, layout=True)) for name, value in kwargs.items()]
+        facts = [fact(torch, value, layout=True) for value in args]
+        named = [(name, fact(torch, value, layout=True)) for name, value in kwargs.items()]
         name, tiles = self.winner(self.state.generation, tuple(facts), tuple(named), records)
         if self._is_opaque(name):
             disabled = _is_disabled(self.implementations[name].function)
@@ -462,7 +464,7 @@ class ChoiceInCompile(InCompile):
         return one.function is None or (one.returns and self.copies) or _is_disabled(one.function)
 
 
-def _dynamic(torch: Any, values: Sequence[Any]) -> bool:
+def has_dynamic(torch: Any, values: Sequence[Any]) -> bool:
     """Tell whether a size is a symbol; torch traces this code."""
     for value in values:
         if isinstance(value, torch.Tensor):

@@ -32,6 +32,7 @@ from triton_ops.dispatch.decision import (
     SHIPPED,
     WITHIN,
     Found,
+    asked,
     forget_decisions,
     within,
     worth_text,
@@ -499,11 +500,8 @@ def on_miss(policy: str) -> Iterator[None]:
     Raises:
         SettingsError: There is no such policy.
     """
-    token = WITHIN.set(settings.one_of(settings.ON_MISS, policy, "on_miss"))
-    try:
+    with asked(WITHIN, settings.one_of(settings.ON_MISS, policy, "on_miss")):
         yield
-    finally:
-        WITHIN.reset(token)
 
 
 def policy_of(argument: str | None, otherwise: str) -> str:

@@ -33,7 +33,7 @@ from triton_ops.backend import (
 from triton_ops.base import require
 from triton_ops.cost_model import Model
 from triton_ops.device import Machine
-from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, RECORD, Decision, Found, register
+from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, RECORD, TUNED, Decision, Found, asked, register
 from triton_ops.dispatch.fast_launch import FastLaunch, KnownGrids
 from triton_ops.dispatch.ladder import (
     DEFAULT,
@@ -347,11 +347,8 @@ def tuning(**options: Any) -> Iterator[None]:
     Cost: a tune for every new problem, from seconds to minutes by its effort.
     """
     TuneOptions.check_names(options, "tuning takes", "the options")
-    before = _tuning.set(options)
-    try:
+    with asked(_tuning, options):
         yield
-    finally:
-        _tuning.reset(before)
 
 
 def config_for(
@@ -379,7 +376,6 @@ def config_for(
     place = _calls.shipped.place((), values, operation.name, cache_folder((options or {}).get("cache_dir")))
     earlier = _calls.shipped.get(place)
     if earlier is not None and earlier.policy is not None and options is not None:
-        forget_plans()
         _calls.shipped.pop(place, None)
     decision = _calls.shipped.of(place, lambda: unseen(_of_shipped, operation, values, check, options))
     again = decision.policy is None or options is None  # else it is tuned at the next call
@@ -394,6 +390,8 @@ def _of_shipped(
 ) -> Decision:  # fmt: skip
     on_miss, folder = None if options is None else TUNE, (options or {}).get("cache_dir")
     decision = safely_decided(operation, values, on_miss=on_miss, options=options)
+    if decision.found.rung == TUNED:
+        forget_plans()
     if decision.unmeasured and decision.key is not None and not ladder_of(folder).only_lockfile:
         decision = _of_other_space(operation, values, decision, folder, check)
     _log.info("%s", decision.text)

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from weakref import WeakSet
 
 from triton_ops.backend import Arguments, ScratchAllocator, launches_taken
@@ -115,6 +116,24 @@ class _Launch:
         return _tensors_in([each.base if Arguments.is_descriptor(each) else each for each in self.args])
 
 
+class LaunchWith(NamedTuple):
+    """What a kernel is launched with: the values of its parameters by name, other options, and the grid's extents."""
+
+    values: dict[str, Any]
+    options: dict[str, Any]
+    extents: tuple[int, ...]
+
+
+def launch_with(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any) -> LaunchWith:
+    """What a launch comes to whose arguments are these."""
+    names = [param.name for param in kernel.params]
+    values = {param.name: param.default for param in kernel.params if param.has_default}
+    values |= dict(zip(names, args, strict=False)) | {name: kwargs[name] for name in names if name in kwargs}
+    extents = map(operator.index, grid(values) if callable(grid) else grid)
+    options = {name: value for name, value in kwargs.items() if name not in values}
+    return LaunchWith(values, options, (*extents, 1, 1)[:_AXES])
+
+
 _recorder: ContextVar[Recorder | None] = ContextVar("triton_ops_recorder", default=None)
 
 
@@ -146,12 +165,21 @@ def beside(read: Callable[..., Any], *tensors: Any) -> Any:
 
 def launched_by(decision: Decision, *asked: tuple[Callable[[], Any], Any]) -> None:
     """Count a launch by a decision, which holds while each function `asked` at a known call gives its answer."""
-    decision.count.up()
     if (recorder := _recorder.get()) is not None:
-        own = [] if decision.ask is None else [(decision.ask, decision.within)]
-        recorder.counts.append(decision.count)
-        for ask, answer in (*own, *asked):
-            recorder.ask(ask, (), answer)
+        recorder.launched(decision, asked)
+    else:
+        decision.count.up()
+
+
+@contextmanager
+def recording(recorder: Any) -> Iterator[None]:
+    """Have `recorder` see what a call does, inside of the block."""
+    token = _recorder.set(recorder)
+    try:
+        with launches_taken(recorder.launch):
+            yield
+    finally:
+        _recorder.reset(token)
 
 
 class Recorder:
@@ -171,6 +199,14 @@ class Recorder:
         self.asked: list[tuple[Callable[..., Any], Sequence[Any], Any]] = []
         self.place: tuple[Any, int] | None = None  # the driver and the device of launches
         self.refusal, self._in_operator = "", False
+
+    def launched(self, decision: Decision, asked: Sequence[tuple[Callable[[], Any], Any]]) -> None:
+        """Count a launch by a decision now, and at each call."""
+        decision.count.up()
+        self.counts.append(decision.count)
+        own = [] if decision.ask is None else [(decision.ask, decision.within)]
+        for ask, answer in (*own, *asked):
+            self.ask(ask, (), answer)
 
     def ask(self, read: Callable[..., Any], tensors: Sequence[Any], answer: Any) -> None:
         """Have something read at each call."""
@@ -216,16 +252,14 @@ class Recorder:
         elif not hasattr(kernel, "device_caches"):
             self.refusal = "a kernel runs as Python"
         elif not warmup:
-            names = [param.name for param in kernel.params]
-            bound = {param.name: param.default for param in kernel.params if param.has_default}
-            bound |= dict(zip(names, args, strict=False)) | {name: kwargs[name] for name in names if name in kwargs}
-            extents = map(operator.index, grid(bound) if callable(grid) else grid)
+            launch = launch_with(kernel, args, kwargs, grid)
             active = triton_driver().active
             place = active, active.get_current_device()
             if self.place not in (None, place):
                 self.refusal = "launches go to several devices"
             self.place = place
-            self.steps.append(_Launch(kernel, compiled, [bound[name] for name in names], (*extents, 1, 1)[:_AXES]))
+            ordered = [launch.values[param.name] for param in kernel.params]
+            self.steps.append(_Launch(kernel, compiled, ordered, launch.extents))
         return compiled
 
     @property
@@ -481,7 +515,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
     ) -> None:  # fmt: skip
         super().__init__(self._decided, ["autocast", "gradients"], in_order=True, counts=counts)
         self._function, self._around = function, around
-        _planned.add(self)
+        forgets_with_plans(self)
         register(self)
 
     forget = KnownCalls.clear
@@ -500,12 +534,8 @@ class PlannedCalls(KnownCalls[KnownCall]):
 
     def _recorded(self, place: Any, run: Callable[..., Any], around: Callable[..., Any], *values: Any) -> Any:
         recorder = Recorder(values)
-        token = _recorder.set(recorder)
-        try:
-            with launches_taken(recorder.launch), _mode()():  # each thread has a mode of its own
-                result = run(*values)
-        finally:
-            _recorder.reset(token)
+        with recording(recorder), _mode()():  # each thread has a mode of its own
+            result = run(*values)
         output = around(lambda *_: result)(*values)
         plan: Callable[..., Any] | None
         try:
@@ -517,13 +547,24 @@ class PlannedCalls(KnownCalls[KnownCall]):
         return output
 
 
-_planned: WeakSet[PlannedCalls] = WeakSet()
+def planned(function: Callable[..., Any], counts: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """A function of values in order, whose known calls are repeated by plans."""
+    calls = PlannedCalls(function, counts=counts)
+    return lambda *args: calls.call(*args)
+
+
+_planned: WeakSet[Any] = WeakSet()
 
 
 def forget_plans() -> None:
     """Have every call decided again."""
     for calls in list(_planned):
-        calls.clear()
+        calls.forget()
+
+
+def forgets_with_plans(calls: Any) -> None:
+    """Have `forget` called where plans are forgotten."""
+    _planned.add(calls)
 
 
 def shortcut(function: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:

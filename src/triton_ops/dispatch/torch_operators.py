@@ -1,14 +1,16 @@
-"""Functions as operators of torch: a call that is one operator while torch traces it.
+"""Operators of torch, each of which is a function with its gradient.
 
-A function decorated with `compilable` runs as it is. While torch traces, its call becomes one operator, whose shapes
-come from running the function on tensors without memory, with every launch left out. The config is chosen when the
-operator runs, as outside of compiled code: shapes may be dynamic, every option of a config holds, and nothing of a
-winner is kept in a cache of torch's. A gradient is an operator too.
+The shapes of its results come from running the function on tensors without memory, with every launch left out. The
+config is chosen when the operator runs, as outside of compiled code: shapes may be dynamic, every option of a config
+holds, and nothing of a winner is kept in a cache of torch's. Where the text of its config says so (`written_text`), the
+launches themselves stand in the compiled code in its place. A gradient is an operator too.
 
 Facts used, from torch 2.11 to 2.13: a function with `_dynamo_marked_constant` is called while Dynamo traces, with
 constants, and gives a constant; `torch.library.Library.define`, `impl`, `register_fake` and `register_autograd`;
 operators return nothing that they were given; `apply` of an `autograd.Function` is that of its C base, but for what it
-does for transforms of functions, `torch._C._are_functorch_transforms_active`.
+does for transforms of functions, `torch._C._are_functorch_transforms_active`. What `register_torch_dispatch` adds for
+`FunctionalTensorMode` is called while AOTAutograd traces, and a launch becomes a `triton_kernel_wrapper_mutation`
+there, as in `torch.library.triton_op` with `wrap_triton`, which takes no descriptors.
 """
 
 from __future__ import annotations
@@ -19,22 +21,16 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, wraps
-from threading import RLock
-from typing import Any, ParamSpec, TypeVar
+from functools import cache
+from typing import Any
 
-from triton_ops.backend import TritonKernel
-from triton_ops.base import ForkSafeLock, cached_property, canonical_json, fingerprint, require
-from triton_ops.dispatch.plans import PlannedCalls
-from triton_ops.exceptions import SettingsError
+from triton_ops.backend import Arguments, launches_taken
+from triton_ops.base import cached_property, canonical_json, fingerprint, require
+from triton_ops.dispatch.plans import LaunchWith, launch_with, planned
 from triton_ops.request import MISS
+from triton_ops.values import ALIGNMENT_BYTES
 
 SPACE = "triton_ops"
-OPEN = {"num_ctas": 1, "maxnreg": None, "ir_override": None}
-"""Options of a `triton.Config` beside warps and stages, with the values that ask for nothing."""
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-_guard = ForkSafeLock(RLock)
 
 
 def constant(function: Callable[..., Any]) -> Any:
@@ -75,8 +71,7 @@ class Gradient:
             values = dict(zip(self.names, more, strict=False))
             return self.function(more[len(values) :], grad, needs, **values)
 
-        calls = PlannedCalls(flat)
-        return lambda *args: calls.call(*args)
+        return planned(flat)
 
 
 class _Attachment:
@@ -143,18 +138,27 @@ def _known_gradient(ctx: Any, grad: Any, needed: Sequence[bool]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """One operator, whose schema has `config` and `tune` too; `run` is given `config` as a mapping or None."""
+    """One operator, whose schema has `config` and `tune` too; `run` is given `config` as a mapping or None.
+
+    `repeats` makes of a function of the values in order one that does the same at less cost at known calls.
+    """
 
     name: str
     schema: str
     run: Callable[..., Any]
     gradient: Gradient | None = None
+    repeats: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
 
     @cached_property
     def library(self) -> Any:
         """The operator in torch's dispatcher; it stays there as long as this is kept."""
         library = require("torch.library", "torch.compile").Library(SPACE, "FRAGMENT")
-        _defined(library, self.name, self.schema, self._run)
+        _defined(library, self.name, self.schema, self._run, self.repeats)
+        if "config" in self.names:
+            functional = require("torch._subclasses.functional_tensor", "torch.compile").FunctionalTensorMode
+            require("torch.library", "torch.compile").register_torch_dispatch(
+                f"{SPACE}::{self.name}", functional, self._traced, lib=library
+            )
         if self.gradient is not None:
             values = f", {self.gradient.values}" if self.gradient.values else ""
             schema = f"(Tensor[] kept, Tensor grad, bool[] needed{values}) -> Tensor[]"
@@ -172,12 +176,24 @@ class Operator:
     def _run(self, *args: Any) -> Any:
         values = dict(zip(self.names, args, strict=False))
         if "config" in values:
-            values["config"] = json.loads(values["config"]) if values["config"] else None
+            values["config"], _ = _read(values["config"])
+        return self._output(values)
+
+    def _output(self, values: Mapping[str, Any]) -> Any:
         output = self.run(**values)
         inputs = [id(value) for value in values.values()]
         results = output if isinstance(output, tuple) else (output,)
         own = [each.clone() if id(each) in inputs else each for each in results]
         return tuple(own) if isinstance(output, tuple) else own[0]
+
+    def _traced(self, mode: Any, operator: Any, types: Sequence[Any], args: Sequence[Any], kwargs: Any) -> Any:
+        """The operator in a graph of torch's, or its launches where the text of its config says so."""
+        values = dict(zip(self.names, args, strict=False))
+        _, config = _read(values.get("config", ""))
+        if config is None or not all(map(_is_aligned, args)):
+            return mode.__torch_dispatch__(operator, types, args, kwargs)
+        with mode, launches_taken(_into_graph):
+            return self._output({**values, "config": config})
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
@@ -221,65 +237,6 @@ class Operator:
         return [grad.new_empty(0) if each is None else each for each in gradients]
 
 
-def compilable(
-    schema: str, *, gradient: Gradient | None = None, training: Any = None, counts: Callable[..., Any] | None = None
-) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Decorator of a public function, whose call is one operator while torch traces it.
-
-    `schema` are the function's arguments with their defaults, and its results, as torch writes them; `config` is a
-    text. `training` is another such function of the same arguments, whose first result is that of this one: called
-    where a gradient will be asked for. `counts` is as for `KnownCalls`.
-    """
-
-    def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
-        checked = _with_options(function)
-        in_graphs = PlannedCalls(checked, counts=counts)  # of which torch records the gradient itself
-
-        @wraps(function)
-        def in_graph(*args: Any, **kwargs: Any) -> Any:
-            return in_graphs.call(*args, **kwargs)
-
-        name = function.__name__.strip("_")
-        operator = Operator(name=name, schema=schema, run=in_graph, gradient=gradient)
-        calls = PlannedCalls(checked, operator.attached, counts)
-
-        @constant
-        def ready() -> bool:
-            with _guard:
-                return operator.library is not None
-
-        @wraps(function)
-        def public(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            torch: Any = sys.modules.get("torch")
-            if training is not None and recorded((*args, *kwargs.values())):
-                return training(*args, **kwargs)[0]  # type: ignore[no-any-return]
-            if torch is None or not torch.compiler.is_compiling():
-                if hasattr(kwargs.get("config"), "all_kwargs"):
-                    kwargs["config"] = _plain(kwargs["config"])  # may be changed in place
-                return calls.call(*args, **kwargs)  # type: ignore[no-any-return]
-            ready()
-            if "config" in kwargs:
-                kwargs["config"] = _told(kwargs["config"])
-            return getattr(torch.ops.triton_ops, name)(*args, **kwargs)  # type: ignore[no-any-return]
-
-        public.calls = calls  # type: ignore[attr-defined]
-        return public
-
-    return decorate
-
-
-def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose options are checked before it is called."""
-
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        _check_options(kwargs)
-        if kwargs.get("config") is not None:
-            kwargs["config"] = _plain(kwargs["config"])
-        return function(*args, **kwargs)
-
-    return checked
-
-
 def recorded(values: Sequence[Any]) -> bool:
     """Return True if torch records a call with these values, since one needs a gradient; Dynamo traces this code."""
     torch: Any = sys.modules.get("torch")
@@ -290,36 +247,80 @@ def recorded(values: Sequence[Any]) -> bool:
     return False
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Check the two options that every public function with a config has; raises SettingsError."""
-    config, tune = options.get("config"), options.get("tune", False)
-    values = {} if config is None else TritonKernel.values_of(config)
-    if not isinstance(values, Mapping):
-        raise SettingsError(
-            f"config is {config!r}; it must map tunables to values", hint='such as {"BLOCK_SIZE": 1024, "num_warps": 4}'
-        )
-    if type(tune) is not bool:
-        raise SettingsError(f"tune is {tune!r}; it must be True or False")
+def written_text(text: str, config: Mapping[str, Any], kernels: Sequence[str]) -> str:
+    """The text of a call's config, which was `text`, with the config of launches that may stand in compiled code.
+
+    An operator that runs goes by the former. `kernels` are Triton's names for the sources of what is launched: torch's
+    caches hold the text, and nothing else of them.
+    """
+    return canonical_json([_read(text)[0], dict(config), *kernels])
 
 
-def _plain(config: Any) -> Mapping[str, Any]:
-    """A config as a mapping, a `triton.Config` too, without those of Triton's options that ask for nothing."""
-    values = TritonKernel.values_of(config)
-    left_open = {name for name, value in OPEN.items() if name in values and values[name] == value}
-    return {name: value for name, value in values.items() if name not in left_open} if left_open else values
+def _read(text: str) -> tuple[Any, Any]:
+    """The config that a caller gives by a text, and that of launches that may stand in compiled code; None without."""
+    content = json.loads(text) if text else None
+    return (content[0], content[1]) if isinstance(content, list) else (content, None)
 
 
-@constant
-def _told(config: Any) -> str:
-    _check_options({"config": config})
-    return "" if config is None else canonical_json(dict(_plain(config)))
+def _is_aligned(value: Any) -> bool:
+    """Whether a tensor of a trace begins where memory is aligned if its storage does, as compiled code sees to."""
+    if not Arguments.is_tensor(value):
+        return True
+    return bool(value.storage_offset() * value.element_size() % ALIGNMENT_BYTES == 0)
 
 
-def _defined(library: Any, name: str, schema: str, run: Callable[..., Any]) -> None:
+def _into_graph(_run: Any, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:  # noqa: ARG001
+    launch = launch_with(kernel, args, kwargs, grid)
+    _graphs().triton_kernel_wrapper_mutation(grid=[launch.extents], **in_graph(kernel, launch))
+
+
+def written_by(kernel: Any, launch: LaunchWith) -> Sequence[str]:
+    """The tensors that a launch writes, by the names of the kernel's parameters, as torch reads its code.
+
+    Torch 2.11 overlooks descriptors, and other tensors after numbers. A graph leaves a launch out that seems to write
+    nothing.
+    """
+    return _graphs().get_mutated_tensors(**in_graph(kernel, launch))  # type: ignore[no-any-return]
+
+
+def in_graph(kernel: Any, launch: LaunchWith) -> dict[str, Any]:
+    """A launch but for its grid, as graphs of torch hold it; of a descriptor they have the tensor that it describes."""
+    graphs, runtime = _graphs(), require("triton", "torch.compile").runtime.autotuner
+    known = require("torch", "torch.compile").fx.node.base_types
+    described = {name: value for name, value in launch.values.items() if Arguments.is_descriptor(value)}
+    values = {**launch.values, **{name: _described(each) for name, each in described.items()}}
+    constants = {name: value for name, value in values.items() if not isinstance(value, known)}
+    tuned = runtime.autotune([runtime.Config({}, **launch.options)], [])(kernel) if launch.options else kernel
+    return {
+        "kernel_idx": graphs.kernel_side_table.add_kernel(tuned),
+        "constant_args_idx": graphs.kernel_side_table.add_constant_args(constants),
+        "tma_descriptor_metadata": {
+            name: graphs.create_tma_stable_metadata(each.block_shape) for name, each in described.items()
+        },
+        "kwargs": {name: value for name, value in values.items() if name not in constants},
+    }
+
+
+def _graphs() -> Any:
+    return require("torch._higher_order_ops.triton_kernel_wrap", "torch.compile")
+
+
+def _described(descriptor: Any) -> Any:
+    """The tensor of which torch makes an equal descriptor."""
+    base, shape, strides = descriptor.base, tuple(descriptor.shape), tuple(descriptor.strides)
+    return base if (tuple(base.shape), base.stride()) == (shape, strides) else base.as_strided(shape, strides)
+
+
+def _defined(library: Any, name: str, schema: str, run: Callable[..., Any], repeats: Any = None) -> None:
     torch = require("torch", "torch.compile")
+
+    def shapes(*args: Any) -> Any:
+        with launches_taken(None):  # also inside of a call whose own launches go to a graph
+            return run(*args)
+
     library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
-    library.impl(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{SPACE}::{name}", run, lib=library)
+    library.impl(name, run if repeats is None else repeats(run), "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{SPACE}::{name}", shapes, lib=library)
 
 
 def _names(arguments: str) -> list[str]:

@@ -122,7 +122,7 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     return Config(config, **({"JOINED": False} if apart else {}), **({"PROGRAMS": 0} if walking else {}))
 
 
-def _distance(_x: Any, gate_weight: Any, up_weight: Any, *_: Any, **_options: Any) -> int:
+def _distance(x: Any, gate_weight: Any, up_weight: Any, *_: Any, **_options: Any) -> int:  # noqa: ARG001
     return kernel.distance(gate_weight, up_weight)
 
 

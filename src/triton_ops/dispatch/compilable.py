@@ -1,0 +1,257 @@
+"""Public functions inside compiled code: a call is one operator of torch, or its launches where a compiler writes them.
+
+A function decorated with `compilable` runs as it is. While torch traces, its call becomes one operator, as
+`torch_operators` has it. Where no size may change and a winner is known, or the caller gives a config, the function is
+run on tensors without memory. If all its launches are such that Inductor can write them, the config becomes a constant
+of the graph, and the launches stand in the compiled code. The operator stays, and chooses when it runs, where a size is
+dynamic, nothing is known of the problem, the program is exported, or a launch has what compiled code does not keep.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, wraps
+from threading import RLock
+from typing import Any, ClassVar, ParamSpec, TypeVar
+
+from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.base import ForkSafeLock, canonical_json, require
+from triton_ops.dispatch.decision import Decision, asking, register
+from triton_ops.dispatch.in_compile import OPEN, Described, InCompile, fact, has_dynamic, value_of
+from triton_ops.dispatch.ladder import DEFAULT, ERROR, MAY_MEASURE, on_miss, policy_of
+from triton_ops.dispatch.plans import PlannedCalls, forgets_with_plans, launch_with, planned, recording
+from triton_ops.dispatch.torch_operators import Gradient, Operator, constant, recorded, written_by, written_text
+from triton_ops.exceptions import SettingsError
+from triton_ops.request import MISS
+
+_KEPT = ("num_warps", "num_stages")  # options of a launch that Inductor takes from `wrap_triton`
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_guard = ForkSafeLock(RLock)
+_log = logging.getLogger("triton_ops")
+
+
+class _UnwrittenError(Exception):
+    """A call does what does not stand in compiled code; the message says what."""
+
+
+class _Launches:
+    """What a call that is only traced launches, and what has decided its config; a miss does as the policy says."""
+
+    def __init__(self, policy: str) -> None:
+        self.policy = policy
+        self.kernels: list[str] = []
+        self.decisions: list[Decision] = []
+        self.passed: set[int] = set()  # storages of tensors that kernels are given
+        self.written: set[int] = set()  # those that torch sees them write
+
+    def launched(self, decision: Decision, _asked: Any) -> None:
+        """Take note of a decision; refuse a miss on which more is done than to run the default."""
+        if decision.unmeasured and self.policy in (*MAY_MEASURE, ERROR):
+            raise _UnwrittenError(f"no winner is known, and on_miss is {self.policy}")
+        self.decisions.append(decision)
+
+    def ask(self, read: Any, tensors: Sequence[Any], _answer: Any) -> None:
+        """Refuse what a call reads of tensors."""
+        if tensors:
+            raise _UnwrittenError(f"{read.__name__} is asked of tensors at each call")
+
+    def launch(self, _run: Any, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:  # noqa: ARG002
+        """Take note of a launch, if Inductor can write it."""
+        if not hasattr(kernel, "device_caches"):
+            raise _UnwrittenError("a kernel runs as Python")
+        if kernel.is_gluon():
+            raise _UnwrittenError("a kernel is in Gluon")
+        launch = launch_with(kernel, args, kwargs, grid)
+        options = [(name, value) for name, value in launch.options.items() if name not in _KEPT]
+        if strange := [f"{name}={value}" for name, value in options if OPEN.get(name, MISS) != value]:
+            raise _UnwrittenError(f"torch.compile does not keep {', '.join(strange)}")
+        self.passed |= _storages(launch.values.values())
+        names = written_by(kernel, launch)
+        if not launch.values.keys() >= {*names}:  # torch 2.11 may name a part of a descriptor
+            raise _UnwrittenError("torch does not see what its kernels write")
+        self.written |= _storages(launch.values[name] for name in names)
+        self.kernels.append(kernel.cache_key)
+
+
+class FunctionInCompile(InCompile):
+    """One public function, as torch sees it while it traces."""
+
+    decisions: ClassVar[Sequence[Decision]] = ()
+
+    def __init__(self, function: Callable[..., Any], operator: Operator) -> None:
+        super().__init__()
+        self._function, self.name = function, operator.name
+        self.takes_config = "config" in operator.names
+        self.may_stand = self.takes_config and "!" not in operator.schema  # what is given to write to is checked then
+        register(self)
+        forgets_with_plans(self)
+
+        @constant
+        def ready() -> bool:
+            with _guard:
+                return operator.library is not None
+
+        @constant
+        def written(_generation: str, facts: Any, named: Any, text: str) -> str:
+            return self._written(facts, named, text)
+
+        self.ready, self.written = ready, written
+
+    def begin_anew(self) -> None:
+        """Nothing: what a forked child inherits, its compiled code holds too."""
+
+    def call(self, args: Any, kwargs: Any) -> Any:
+        """Call the operator; torch traces this code."""
+        torch: Any = sys.modules["torch"]
+        self.ready()
+        if self.takes_config:
+            text = _told(kwargs.get("config"))
+            kwargs = {**kwargs, "config": self.text(args, kwargs, text) if self.may_stand else text}
+        return getattr(torch.ops.triton_ops, self.name)(*args, **kwargs)
+
+    def text(self, args: Any, kwargs: Any, text: str) -> str:
+        """The text of a call's config, with what launches may stand in compiled code; torch traces this code."""
+        torch: Any = sys.modules["torch"]
+        values = (*args, *kwargs.values())
+        if kwargs.get("tune", False) or asking.now or _exports() or has_dynamic(torch, values):
+            return text
+        for value in values:
+            if isinstance(value, (torch.SymInt, torch.SymFloat)):
+                return text
+        facts = [fact(torch, value, layout=True) for value in args]
+        named = [
+            (name, fact(torch, value, layout=True)) for name, value in kwargs.items() if name not in ("config", "tune")
+        ]
+        return self.written(self.state.generation, tuple(facts), tuple(named), text)  # type: ignore[no-any-return]
+
+    def _written(self, facts: Any, named: Any, text: str) -> str:
+        """The text of the config with which the launches of a call stand in compiled code; else it stays as it is."""
+        fakes, policy = require("torch._subclasses.fake_tensor", "torch.compile"), policy_of(None, DEFAULT)
+        with fakes.FakeTensorMode(), on_miss(DEFAULT):
+            args, kwargs = [_fake(each) for each in facts], {each: _fake(own) for each, own in named}
+            try:
+                config = json.loads(text) if text else self._chosen(policy, args, kwargs)
+                launches = self._launches(policy, args, {**kwargs, "config": config})
+                if launches.decisions:
+                    raise _UnwrittenError("several configs are chosen for a call")
+            except Exception as why:  # noqa: BLE001 - torch's own code runs here; the operator says what is wrong
+                _log.info("%s is an operator in compiled code: %s", self.name, why)
+                return text
+        _log.info("%s is launched by compiled code itself, with %s", self.name, config)
+        return written_text(text, config, launches.kernels)
+
+    def _chosen(self, policy: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        decisions = self._launches(policy, args, kwargs).decisions
+        if len(decisions) != 1:
+            raise _UnwrittenError(f"{len(decisions)} configs are chosen for a call")
+        return decisions[0].found.config
+
+    def _launches(self, policy: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Launches:
+        launches = _Launches(policy)
+        with recording(launches):
+            self._function(*args, **kwargs)
+        if not launches.kernels:
+            raise _UnwrittenError("nothing is launched")
+        given = [each for each in (*args, *kwargs.values()) if Arguments.is_tensor(each)]
+        floats = _storages(each for each in given if each.is_floating_point())
+        # Torch may take whole numbers for written that addresses follow from, which costs nothing.
+        if launches.passed - _storages(given) - launches.written or launches.written & floats:
+            raise _UnwrittenError("torch does not see what its kernels write")
+        return launches
+
+
+@constant
+def _exports() -> bool:
+    """Whether the program is exported; torch 2.11 takes that for true in all code that it traces."""
+    return bool(require("torch", "torch.compile").compiler.is_exporting())
+
+
+def _storages(values: Iterable[Any]) -> set[int]:
+    """The storages of tensors, and of those that descriptors describe."""
+    tensors = (each.base if Arguments.is_descriptor(each) else each for each in values)
+    return {each.untyped_storage()._cdata for each in tensors if Arguments.is_tensor(each)}
+
+
+def _fake(one: Any) -> Any:
+    value = value_of(one)
+    if not isinstance(value, Described):
+        return value
+    torch = require("torch", "torch.compile")
+    tensor = torch.empty_strided(value.shape, value.strides, dtype=value.dtype, device=value.device)
+    return tensor.requires_grad_(value.requires_grad)
+
+
+def compilable(
+    schema: str, *, gradient: Gradient | None = None, training: Any = None, counts: Callable[..., Any] | None = None
+) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """Decorator of a public function, whose call is one operator while torch traces it.
+
+    `schema` are the function's arguments with their defaults, and its results, as torch writes them; `config` is a
+    text. `training` is another such function of the same arguments, whose first result is that of this one: called
+    where a gradient will be asked for. `counts` is as for `KnownCalls`.
+    """
+
+    def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
+        checked = _with_options(function)
+        name, repeats = function.__name__.strip("_"), partial(planned, counts=counts)
+        operator = Operator(name=name, schema=schema, run=checked, gradient=gradient, repeats=repeats)
+        calls = PlannedCalls(checked, operator.attached, counts)
+        in_compile = FunctionInCompile(checked, operator)
+
+        @wraps(function)
+        def public(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            torch: Any = sys.modules.get("torch")
+            if training is not None and recorded((*args, *kwargs.values())):
+                return training(*args, **kwargs)[0]  # type: ignore[no-any-return]
+            if torch is None or not torch.compiler.is_compiling():
+                if hasattr(kwargs.get("config"), "all_kwargs"):
+                    kwargs["config"] = _plain(kwargs["config"])  # may be changed in place
+                return calls.call(*args, **kwargs)  # type: ignore[no-any-return]
+            return in_compile.call(args, kwargs)  # type: ignore[no-any-return]
+
+        public.calls = calls  # type: ignore[attr-defined]
+        return public
+
+    return decorate
+
+
+def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose options are checked before it is called."""
+
+    @wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        _check_options(kwargs)
+        if kwargs.get("config") is not None:
+            kwargs["config"] = _plain(kwargs["config"])
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Check the two options that every public function with a config has; raises SettingsError."""
+    config, tune = options.get("config"), options.get("tune", False)
+    values = {} if config is None else TritonKernel.values_of(config)
+    if not isinstance(values, Mapping):
+        raise SettingsError(
+            f"config is {config!r}; it must map tunables to values", hint='such as {"BLOCK_SIZE": 1024, "num_warps": 4}'
+        )
+    if type(tune) is not bool:
+        raise SettingsError(f"tune is {tune!r}; it must be True or False")
+
+
+def _plain(config: Any) -> Mapping[str, Any]:
+    """A config as a mapping, a `triton.Config` too, without those of Triton's options that ask for nothing."""
+    values = TritonKernel.values_of(config)
+    left_open = {name for name, value in OPEN.items() if name in values and values[name] == value}
+    return {name: value for name, value in values.items() if name not in left_open} if left_open else values
+
+
+@constant
+def _told(config: Any) -> str:
+    _check_options({"config": config})
+    return "" if config is None else canonical_json(dict(_plain(config)))
