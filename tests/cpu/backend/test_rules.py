@@ -100,6 +100,33 @@ def verdict(config, arguments=SQUARE, arch="sm_90", kernel=PRODUCT):
     return TritonCompiler(kernel, arguments, Target.named(arch)).objection(config)
 
 
+ROW = Arguments((TensorSpec((1 << 21,), "float32"), 1 << 21))
+
+
+@pytest.mark.parametrize(
+    ("block", "warps", "reason"),
+    [
+        (16_384, 4, ""),
+        (32_768, 4, "BLOCK of 32,768 is 256 elements per thread: 256 or more spill"),
+        (32_768, 8, ""),
+        (1 << 20, 4, "BLOCK of 1,048,576 is 8192 elements per thread: 256 or more spill"),
+        (1 << 21, 4, "BLOCK is 2,097,152; a block has at most 1,048,576 elements"),
+    ],
+)
+def test_a_block_is_put_off_from_the_first_size_that_spills_and_refused_above_the_largest(block, warps, reason):
+    result = verdict(Config(BLOCK=block, num_warps=warps), ROW, kernel=TritonKernel(filled, lambda _: (1,)))
+    assert (result.reason if result else "") == reason
+
+
+@pytest.mark.parametrize(("rows", "tile", "reason"), [
+    (1, 16, ""), (1, 32, "BM is 32, over twice the padded M of 1"), (16, 32, ""), (17, 64, ""),
+    (17, 128, "BM is 128, over twice the padded M of 32"),
+])  # fmt: skip
+def test_a_tile_of_twice_the_rows_is_tried_and_a_wider_one_is_put_off(rows, tile, reason):
+    result = verdict(Config({**TILE, "BM": tile}), Arguments(keyword={**SQUARE.keyword, "M": rows}))
+    assert (result.reason if result else "") == reason
+
+
 @pytest.mark.parametrize(
     ("change", "status", "reason"),
     [
