@@ -144,6 +144,41 @@ def test_a_message_of_which_one_bit_of_its_content_is_another_is_none(message, d
             received(channel)
 
 
+def test_a_head_that_no_message_has_ends_the_wait_before_anything_follows_it(ends):
+    channel, _, theirs = ends
+    theirs.sendall(struct.pack("!4sQI", b"\xf1\xd5\x0b\x9e", (1 << 30) + 1, 0))
+    with pytest.raises(GarbledError, match="bytes that are no answer"):
+        received(channel)
+
+
+@pytest.mark.parametrize("length", [0, 5, 16, 20])
+def test_the_other_side_waits_for_whole_messages_and_notices_the_end(ends, length):
+    channel, childs, theirs = ends
+    send(channel, "first")
+    assert childs.receive() == "first"
+    peer = socket.socket(fileno=os.dup(channel._out))
+    ChildsEnd(peer.fileno(), peer.fileno()).send("a second one")
+    whole = theirs.recv(1 << 16)
+    peer.sendall(whole + whole[:length])
+    peer.shutdown(socket.SHUT_WR)
+    assert list(childs.messages()) == ["a second one"]
+    peer.close()
+
+
+def test_what_has_arrived_is_told_without_reading_it(ends):
+    channel, childs, _ = ends
+    assert not channel.arrives(0.0)
+    childs.send("answer")
+    childs.send("another")
+    assert channel.arrives(5.0)
+    assert received(channel) == "answer"
+    assert channel.arrives(0.0), "it has been read already"
+    assert received(channel) == "another"
+    assert not channel.arrives(0.0)
+    channel.close()
+    assert channel.arrives(0.0), "nothing more can come"
+
+
 def test_a_message_that_cannot_be_unpickled_is_none(ends):
     channel, _, theirs = ends
     content = b"no pickle"
