@@ -26,6 +26,10 @@ def server():
     result.close()
 
 
+def opened():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 @pytest.mark.processes
 def test_each_process_answers_for_itself_and_tells_how_it_ended(server):
     one, other = server.fork(), server.fork()
@@ -111,21 +115,22 @@ def test_a_server_that_a_signal_ends_tells_so(server):
 
 @pytest.mark.processes
 def test_a_server_and_its_processes_leave_no_file_open_and_no_folder(server):
-    before = len(os.listdir("/proc/self/fd"))
+    before = opened()
     process = server.fork()
     folder = Path(process.ask("tempfile.mkdtemp()", LONG_S))
     assert folder.parent == server._temporary.path
     process.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert opened() == before
     server.close()
     eventually(lambda: not folder.exists())
-    assert len(os.listdir("/proc/self/fd")) == before - 2, "its socket and its errors"
+    assert opened() == before - 2, "its socket and its errors"
 
 
 @pytest.mark.processes
 def test_what_forked_processes_leave_is_reaped_by_the_server(server):
     def children():
-        return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(pid) == server._process.pid}
+        pids = [int(place.name) for place in Path("/proc").glob("[0-9]*")]
+        return {pid for pid in pids if parent(pid) == server._process.pid}
 
     def parent(pid):
         try:

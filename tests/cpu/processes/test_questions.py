@@ -37,6 +37,10 @@ def lost(worker, text, whole_s=LONG_S, limits_s=None, step="try"):
     return caught.value
 
 
+def opened():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def children(pid):
     return Path(f"/proc/{pid}/task/{pid}/children").read_text()
 
@@ -210,9 +214,6 @@ def test_output_before_an_answer_says_nothing_of_a_later_end(worker):
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize("early_s", [0.0, 60.0])
 def test_a_worker_that_is_killed_leaves_no_process_and_no_open_file(early_s):
-    def opened():
-        return {each.name: os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.exists()}
-
     before = opened()
     worker = WorkerProcess(program=PROGRAM, early_s=early_s)
     pid = worker.pid
@@ -228,11 +229,11 @@ def test_a_worker_that_is_killed_leaves_no_process_and_no_open_file(early_s):
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_an_early_worker_that_ends_by_itself_leaves_no_open_file():
-    before = len(os.listdir("/proc/self/fd"))
+    before = opened()
     worker = WorkerProcess(program=PROGRAM, early_s=0.01)
     eventually(lambda: not worker.alive)
     worker.kill()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert opened() == before
 
 
 @pytest.mark.processes
