@@ -218,6 +218,31 @@ def test_conditions_that_arguments_decide_take_one_side():
     assert unknown.ranges == (("BLOCK", 64), ("16", 16)), "neither side of what nobody knows"
 
 
+@triton.jit
+def conditional(x, A, B):
+    if not A:
+        tl.store(x + tl.arange(0, 16), 0)
+    if A and B:
+        tl.store(x + tl.arange(0, 32), 0)
+    if A or B:
+        tl.store(x + tl.arange(0, 64), 0)
+    if not (A and not B):
+        tl.store(x + tl.arange(0, 128), 0)
+
+
+@pytest.mark.parametrize("known", [{}, *({"A": a} for a in (0, 1)), *({"B": b} for b in (0, 1)),
+                                   *({"A": a, "B": b} for a in (0, 1) for b in (0, 1))])  # fmt: skip
+def test_a_condition_holds_where_it_does_whatever_is_not_known(known):
+    every = [{"A": a, "B": b, **known} for a in (0, 1) for b in (0, 1)]
+    holds = {
+        16: all(not each["A"] for each in every),
+        32: all(each["A"] and each["B"] for each in every),
+        64: all(each["A"] or each["B"] for each in every),
+        128: all(not (each["A"] and not each["B"]) for each in every),
+    }
+    assert [size for _, size in blocks_of(conditional, known).ranges] == [size for size in holds if holds[size]]
+
+
 def test_accumulators_that_spill_are_put_off_in_the_shipped_product():
     problem = plain.problem((4096, 4096, 4096), "bf16")
     given = Arguments(keyword=dict(problem.arguments))
