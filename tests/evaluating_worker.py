@@ -23,8 +23,10 @@ def open_files():
 
 
 def main():
-    """Answer until the pipe is closed."""
+    """Answer until the pipe is closed; an expression of the value `...` has answered by itself, or not at all."""
     child = Child()
     if child.await_task():
         for text in child.messages():
-            child.send(eval(text, {**NAMES, "open_files": open_files}))
+            value = eval(text, {**NAMES, "open_files": open_files, "child": child})
+            if value is not ...:
+                child.send(value)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from triton_ops.base.files import StoredFile as StoredFile
     from triton_ops.base.folders import Folder as Folder
     from triton_ops.base.folders import ForkSafeLock as ForkSafeLock
+    from triton_ops.base.folders import OwnFile as OwnFile
     from triton_ops.base.folders import cached_property as cached_property
     from triton_ops.base.host import Host as Host
     from triton_ops.base.host import Process as Process

@@ -23,8 +23,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import io
 import os
 import re
+import select
 import stat
 import threading
 import time
@@ -160,6 +162,58 @@ def left_behind(
             yield folder / name
 
 
+class OwnFile(io.RawIOBase):
+    """A file that this process holds open by its number for long, as long as no other file has that number.
+
+    A program may close all files that it does not know, as daemons do. What it opens then gets their numbers, and is
+    neither read, written nor closed here. A file is told by its device and inode; all ends of a pipe are one.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number, self._place = [number], _place_of(number)
+
+    @property
+    def held(self) -> bool:
+        """Tell whether it is still open, under its number."""
+        with contextlib.suppress(OSError):
+            return self._place in [_place_of(number) for number in self._number]
+        return False
+
+    def fileno(self) -> int:
+        """Its number, for one use; a `BrokenPipeError` if it is closed, or another file has the number."""
+        if not self.held:
+            raise BrokenPipeError(errno.EPIPE, "it was closed")
+        return self._number[0]
+
+    def ready(self, event: int, ms: float) -> bool:
+        """Wait so long for an event as of `select.poll`, or its other side's end; `OSError` as `fileno`."""
+        poll = select.poll()  # the program may have had more files open than `select` knows
+        poll.register(self.fileno(), event)
+        return bool(poll.poll(ms))
+
+    def readable(self) -> bool:
+        """Say that it can be read, for readers of lines."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what is there, or wait for something."""
+        return os.readv(self.fileno(), [buffer])
+
+    def close(self) -> None:
+        """Close it; a second time, or in another thread meanwhile, does nothing."""
+        held = self.held
+        with contextlib.suppress(IndexError):  # another thread was first
+            number = self._number.pop()
+            if held:
+                os.close(number)
+        super().close()
+
+
+def _place_of(number: int) -> tuple[int, int]:
+    status = os.fstat(number)
+    return status.st_dev, status.st_ino
+
+
 class ForkSafeLock:
     """A lock for a `with` statement that does not fork; by `threading.RLock` a thread may enter again.
 
@@ -216,14 +270,16 @@ _FOLDER = os.O_RDONLY | flags("DIRECTORY")
 SHARED_WAIT_S = 600.0  # the limit for a lock that another user could hold without having anything to do here
 
 
-_descriptors: set[int] = set()  # of the locks that this process holds, or waits for
+_lock_files: set[OwnFile] = set()  # of the locks that this process holds, or waits for
 _turns: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
 """The queue of this process's threads for each lock: who looks again and again comes after all who ask at once."""
 
 
-def _take(turn: threading.Lock, file: int, wait_s: float | None, poll_s: float, waiting: Callable[[], None]) -> None:
+def _take(
+    turn: threading.Lock, file: OwnFile, wait_s: float | None, poll_s: float, waiting: Callable[[], None]
+) -> None:
     """Wait until the lock of an open file or folder is this thread's; TimeoutError if it took too long."""
-    if wait_s is None and may_be_anyones(os.fstat(file)):
+    if wait_s is None and may_be_anyones(os.fstat(file.fileno())):
         wait_s = SHARED_WAIT_S
     has_turn = turn.acquire(blocking=False)
     try:
@@ -242,9 +298,9 @@ def _take(turn: threading.Lock, file: int, wait_s: float | None, poll_s: float, 
         raise
 
 
-def _try(descriptor: int) -> bool:
+def _try(file: OwnFile) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -266,18 +322,18 @@ def _open_file(path: Path) -> int:
     return descriptor
 
 
-def _release(descriptor: int) -> None:
+def _release(file: OwnFile) -> None:
     with contextlib.suppress(OSError):  # closing frees the lock, whatever the file system says
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that is being forked may hold a copy of the descriptor
-    _descriptors.discard(descriptor)
-    os.close(descriptor)
+        fcntl.flock(file, fcntl.LOCK_UN)  # a child that is being forked may hold a copy of the descriptor
+    _lock_files.discard(file)
+    file.close()
 
 
 def _let_go_in_child() -> None:
     """Close the locks of the parent in a forked child: they stay the parent's, and its threads do not exist here."""
     _turns.clear()
-    while _descriptors:
-        os.close(_descriptors.pop())
+    while _lock_files:
+        _lock_files.pop().close()
 
 
 at_fork(_let_go_in_child)
@@ -421,13 +477,13 @@ class Folder:
             return
         path = Path(self.path) if name is None else Path(self.path) / f".{name}"
         try:
-            descriptor = os.open(path, _FOLDER) if name is None else _open_file(path)
-            _descriptors.add(descriptor)
+            file = OwnFile(os.open(path, _FOLDER) if name is None else _open_file(path))
+            _lock_files.add(file)
             turn = _turns.setdefault(str(path), threading.Lock())
             try:
-                _take(turn, descriptor, wait_s, poll_s, waiting)
+                _take(turn, file, wait_s, poll_s, waiting)
             except BaseException:
-                _release(descriptor)
+                _release(file)
                 raise
         except OSError as error:
             if os.access(self.path, os.W_OK):
@@ -437,5 +493,5 @@ class Folder:
         try:
             yield True
         finally:
-            _release(descriptor)
+            _release(file)
             turn.release()

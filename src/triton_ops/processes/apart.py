@@ -12,6 +12,7 @@ import importlib
 import json
 import math
 import os
+import select
 import signal
 import socket
 import struct
@@ -20,9 +21,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from triton_ops.base import Process, cached_property
+from triton_ops.base import OwnFile, Process, cached_property
 from triton_ops.processes import child
 
+_LOOK_MS = 500.0  # between two looks whether the program has closed the connection
 _NUMBER = struct.Struct("<q")  # what a keeper tells: the number of the process, and later its exit code
 
 
@@ -39,7 +41,8 @@ class Apart:
         self, module: str, *words: object, leftovers: child.Leftovers, life_s: float, output: int,
         files: Sequence[int], env: Mapping[str, str],
     ) -> None:  # fmt: skip
-        self._connection, theirs = child.socket_pair()
+        ours, theirs = child.socket_pair()
+        self._connection = OwnFile(ours.detach())
         self.returncode: int | None = None
         with theirs:
             subprocess.run(
@@ -51,43 +54,41 @@ class Apart:
     @cached_property
     def pid(self) -> int:
         """Its number, which is no other process's as long as this handle is not closed; 0 if it could not begin."""
-        return max(0, self._told(None) or 0)
+        return max(0, self._told() or 0)
 
     def poll(self) -> int | None:
         """Its exit code, or minus the number of the signal that ended it; None while it runs."""
         if self.returncode is None:
-            self.returncode = self._told(0.0) if self.pid else -signal.SIGKILL
+            self.returncode = self._told(waits=False) if self.pid else -signal.SIGKILL
         return self.returncode
 
     def wait(self) -> None:
         """Wait until it has ended, and close the connection with its keeper."""
         if self.poll() is None:
-            self.returncode = self._told(None)
+            self.returncode = self._told()
         self._connection.close()
 
     def stay(self) -> bool:
         """Have it stay for a task; False if it has ended, or if this program may not look at it, as under Landlock."""
         with contextlib.suppress(OSError):
-            self._connection.send(b"s")
+            os.write(self._connection.fileno(), b"s")
             is_told = bool(Process(self.pid).rights["ns/user"]) or not Process.numbers_are_own()
             return self.poll() is None and is_told
         return False
 
     def kill(self) -> None:
         """Have its keeper kill it with all that it has started."""
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
 
-    def _told(self, seconds: float | None) -> int | None:
-        """The next number that the keeper tells within so many seconds; that of a kill if the keeper is gone."""
+    def _told(self, *, waits: bool = True) -> int | None:
+        """The next number that the keeper tells; None if it `waits` for none, that of a kill if the keeper is gone."""
         content = b""
-        try:
-            self._connection.settimeout(seconds)
-            content = self._connection.recv(_NUMBER.size)
-        except (BlockingIOError, TimeoutError):
-            return None
-        except OSError:  # the keeper was killed, or this handle was closed
-            pass
+        with contextlib.suppress(OSError):  # the keeper was killed, or this handle was closed
+            while not self._connection.ready(select.POLLIN, _LOOK_MS if waits else 0.0):
+                if not waits:
+                    return None
+            content = os.read(self._connection.fileno(), _NUMBER.size)
         return int(_NUMBER.unpack(content)[0]) if content else -signal.SIGKILL
 
 

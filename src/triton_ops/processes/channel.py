@@ -12,15 +12,18 @@ is therefore looked at again and again, and what lies between two looks counts a
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 import select
 import struct
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+
+from triton_ops.base import OwnFile
 
 _LOOK_S = 0.5  # between two looks at the clock while something is waited for
 _MOST_S = 1.0  # that count between two looks; on a busy machine a look comes late
@@ -46,9 +49,9 @@ class AwakeClock:
         self.now()
         self._seconds = seconds
 
-    def wait(self, ready: select.poll, until: float) -> bool:
-        """Wait until a descriptor is ready, or until the clock shows `until`; whether one is ready."""
-        while not ready.poll(1e3 * max(0.0, min(until - self.now(), _LOOK_S))):
+    def wait(self, ready: Callable[[float], object], until: float) -> bool:
+        """Wait until `ready`, which waits for so many ms, is true, or until the clock shows `until`; which it was."""
+        while not ready(1e3 * max(0.0, min(until - self.now(), _LOOK_S))):
             if self.now() >= until:
                 return False
         return True
@@ -77,15 +80,18 @@ class Channel:
     """
 
     def __init__(self, incoming: int, outgoing: int, *, duplex: bool = False) -> None:
-        self._in, self._out = incoming, outgoing
-        self._duplex, self._closing = duplex, threading.Lock()
+        self._in = OwnFile(incoming)
+        self._out = self._in if outgoing == incoming else OwnFile(outgoing)
+        self._duplex = duplex
         self._arrived_bytes = bytearray()
         self._unsent: list[memoryview] = []
-        for descriptor in {incoming, outgoing}:
+        for descriptor in (incoming, outgoing):
             os.set_blocking(descriptor, False)
-        self._arrived, self._room = select.poll(), select.poll()
-        self._arrived.register(incoming, select.POLLIN)
-        self._room.register(outgoing, select.POLLOUT)
+
+    @property
+    def held(self) -> bool:
+        """Tell whether it is open here, which the program may have ended by closing all files that it does not know."""
+        return self._in.held and self._out.held
 
     def begin(self, message: Any) -> None:
         """Send as much of a message as the connection takes at once; `finish` sends the rest.
@@ -93,7 +99,7 @@ class Channel:
         A pipe holds only some KiB, so that the other process has to read it meanwhile.
         `GarbledError` if the other process has written something that nobody asked for; `OSError` if it is gone.
         """
-        self._open()
+        self._check()
         if not self._duplex and (self._arrived_bytes or self._part()):
             raise GarbledError("bytes that nobody had asked for")
         self._unsent = [memoryview(part) for part in _framed(message)]
@@ -101,9 +107,9 @@ class Channel:
 
     def finish(self, clock: AwakeClock, until: float) -> None:
         """Send what `begin` has left; `TimeoutError` at `until`, `OSError` if the other process is gone."""
-        self._open()
+        self._check()
         while self._unsent:
-            if not clock.wait(self._room, until):
+            if not clock.wait(partial(self._out.ready, select.POLLOUT), until):
                 raise TimeoutError
             self._write()
 
@@ -112,9 +118,9 @@ class Channel:
 
         `TimeoutError` once the clock shows `until`; `EOFError` or `OSError` if the other process is gone.
         """
-        self._open()
+        self._check()
         while (content := self._content()) is None:
-            if not clock.wait(self._arrived, until):
+            if not clock.wait(partial(self._in.ready, select.POLLIN), until):
                 raise TimeoutError
             if not self._part():
                 raise EOFError
@@ -125,24 +131,21 @@ class Channel:
 
     def arrives(self, seconds: float) -> bool:
         """Tell whether something waits to be read within so many seconds, or the other process is gone."""
-        return bool(self._in < 0 or self._arrived_bytes or self._arrived.poll(1e3 * seconds))
+        return bool(not self.held or self._arrived_bytes or self._in.ready(select.POLLIN, 1e3 * seconds))
 
     def close(self) -> None:
         """Close the descriptors; a second time, or in another thread meanwhile, does nothing."""
-        with self._closing:  # a number that is closed twice may be another file's by then
-            descriptors = {self._in, self._out} - {-1}
-            self._in = self._out = -1
-        for descriptor in descriptors:
-            os.close(descriptor)
+        self._in.close()
+        self._out.close()
 
-    def _open(self) -> None:
-        if self._in < 0:
+    def _check(self) -> None:
+        if not self.held:
             raise BrokenPipeError("it was ended before")
 
     def _write(self) -> None:
         while self._unsent:
             try:
-                count = os.write(self._out, self._unsent[0])
+                count = os.write(self._out.fileno(), self._unsent[0])
             except BlockingIOError:
                 return
             self._unsent[:1] = [rest] if (rest := self._unsent[0][count:]) else []
@@ -150,7 +153,7 @@ class Channel:
     def _part(self) -> int:
         """Read what is there; the number of bytes, which is 0 at the end and where nothing is there."""
         try:
-            part = os.read(self._in, _PART)
+            part = os.read(self._in.fileno(), _PART)
         except BlockingIOError:
             return 0
         self._arrived_bytes += part
@@ -180,15 +183,14 @@ class ChildsEnd:
     def __init__(self, incoming: int, outgoing: int) -> None:
         for descriptor in (incoming, outgoing):
             os.set_inheritable(descriptor, False)  # a program that is started here shall not hold the connection open
-        self._in = open(incoming, "rb", closefd=False)  # noqa: SIM115 - open as long as the process
-        self._out = outgoing
+        self._in, self._out = io.BufferedReader(OwnFile(incoming)), OwnFile(outgoing)
 
     def send(self, message: Any) -> None:
         """Send a message."""
         for part in _framed(message):
             rest = memoryview(part)
             while rest:
-                rest = rest[os.write(self._out, rest) :]
+                rest = rest[os.write(self._out.fileno(), rest) :]
 
     def receive(self) -> Any:
         """The next message; `EOFError` if the connection is closed."""

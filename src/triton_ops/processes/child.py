@@ -51,12 +51,12 @@ from functools import cache
 from importlib.metadata import version
 from importlib.util import MAGIC_NUMBER, cache_from_source, find_spec, source_hash
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import platformdirs
 
 from triton_ops import settings
-from triton_ops.base import CodeFolder, Folder, Process, TemporaryFolder, fingerprint, require
+from triton_ops.base import CodeFolder, Folder, OwnFile, Process, TemporaryFolder, fingerprint, require
 from triton_ops.exceptions import DeviceError
 
 with contextlib.suppress(ImportError):  # not on Windows, where no process is started
@@ -183,10 +183,10 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
     return socket.socket(fileno=one), socket.socket(fileno=other)
 
 
-def file_without_a_name() -> IO[bytes]:
+def file_without_a_name() -> OwnFile:
     """A temporary file that is gone when it is closed."""
     with tempfile.TemporaryFile() as file:
-        return os.fdopen(_other(file.fileno()), "w+b")
+        return OwnFile(_other(file.fileno()))
 
 
 def _move(*descriptors: int) -> list[int]:

@@ -30,10 +30,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
-from typing import IO, TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from triton_ops import base, settings
-from triton_ops.base import ForkSafeLock, TemporaryFolder
+from triton_ops.base import ForkSafeLock, OwnFile, TemporaryFolder
 from triton_ops.processes import child
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd
 
@@ -218,7 +218,7 @@ class ForkServer:
             undo.callback(self._temporary.remove)
             self._errors = undo.enter_context(child.file_without_a_name())
             ours, theirs = child.socket_pair()
-            self._socket = undo.enter_context(ours)
+            self._socket = undo.enter_context(OwnFile(ours.detach()))
             leftovers = child.Leftovers(self._family, self._temporary.path)
             with theirs:
                 self._process = subprocess.Popen(
@@ -275,8 +275,8 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        """Tell whether the fork server runs."""
-        return self._process.poll() is None
+        """Tell whether the fork server runs, and can be asked."""
+        return self._process.poll() is None and self._socket.held
 
     @property
     def ended_from_outside(self) -> bool:
@@ -286,7 +286,8 @@ class ForkServer:
     def _ask(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
         with self._lock:
             try:
-                socket.send_fds(self._socket, [_QUESTION.pack(question, about)], descriptors)
+                with socket.socket(fileno=os.dup(self._socket.fileno())) as connection:
+                    socket.send_fds(connection, [_QUESTION.pack(question, about)], descriptors)
                 return self._answer()
             except TimeoutError:
                 self.kill()  # a late answer must not be taken for the answer to the next question
@@ -298,11 +299,9 @@ class ForkServer:
 
     def _answer(self) -> int:
         """The answer to the question that was sent; `TimeoutError` if it is late, else `EOFError` or `OSError`."""
-        arrived = select.poll()
-        arrived.register(self._socket, select.POLLIN)
-        if not AwakeClock().wait(arrived, _START_TIMEOUT_S):
+        if not AwakeClock().wait(partial(self._socket.ready, select.POLLIN), _START_TIMEOUT_S):
             raise TimeoutError
-        answer = self._socket.recv(_ANSWER.size)
+        answer = os.read(self._socket.fileno(), _ANSWER.size)
         if len(answer) < _ANSWER.size:
             raise EOFError
         return int(_ANSWER.unpack(answer)[0])
@@ -311,7 +310,7 @@ class ForkServer:
 class ForkedProcess:
     """The handle of one process that a fork server has forked, which answers one question at a time."""
 
-    def __init__(self, server: ForkServer, pid: int, channel: Channel, errors: IO[bytes]) -> None:
+    def __init__(self, server: ForkServer, pid: int, channel: Channel, errors: OwnFile) -> None:
         self.closed = False
         self._channel, self._errors = channel, errors
         self._fork_server, self._pid = server, pid
@@ -325,8 +324,8 @@ class ForkedProcess:
         Raises `GarbledError` for what is no answer, `TimeoutError` for one that does not come in time, and `EOFError`
         or `OSError` where the process is gone.
         """
-        self._errors.seek(0)
-        self._errors.truncate()
+        os.ftruncate(self._errors.fileno(), 0)
+        os.lseek(self._errors.fileno(), 0, os.SEEK_SET)
         clock = AwakeClock()
         self._channel.begin(question)
         self._channel.finish(clock, timeout_s)
@@ -391,10 +390,12 @@ class ForkedProcess:
         self._errors.close()
 
 
-def _last_line(output: IO[bytes], most_bytes: int = 400) -> str:
-    size = output.seek(0, os.SEEK_END)
-    output.seek(max(0, size - most_bytes))
-    lines = output.read().decode(errors="replace").strip().splitlines()
+def _last_line(output: OwnFile, most_bytes: int = 400) -> str:
+    if not output.held:
+        return ""
+    number = output.fileno()
+    content = os.pread(number, most_bytes, max(0, os.fstat(number).st_size - most_bytes))
+    lines = content.decode(errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else ""
 
 

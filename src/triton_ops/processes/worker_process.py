@@ -12,6 +12,7 @@ thread that starts a worker lasts as long as that, and reads its output meanwhil
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import mmap
 import os
@@ -30,7 +31,7 @@ from types import MappingProxyType
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.base import TemporaryFolder
+from triton_ops.base import OwnFile, TemporaryFolder
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes import child
 from triton_ops.processes.apart import Apart
@@ -157,7 +158,7 @@ class WorkerProcess:
     ) -> None:  # fmt: skip
         self._family, self._temporary = child.new_mark(), TemporaryFolder()
         self._listener: threading.Thread | None = None
-        self._unheard: int | None = None  # the output of an early one
+        self._unheard: OwnFile | None = None  # the output of an early one
         hint = "end other processes or close files, or run it inline"
         failures = (OSError, RuntimeError)  # the latter where no thread can be started
         with DeviceError.when("no process can be started", hint, *failures), contextlib.ExitStack() as undo:
@@ -194,10 +195,10 @@ class WorkerProcess:
                     program, *words, leftovers=leftovers, life_s=early_s, output=lines_in, files=there,
                     env=environment(starting=True),
                 )  # fmt: skip
-                self._unheard, self._environment = lines, environment
+                self._unheard, self._environment = OwnFile(lines), environment
             else:
                 command = child.command(program, *words, leftovers=leftovers)
-                self._listen(lines, lambda: subprocess.Popen(
+                self._listen(OwnFile(lines), lambda: subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in, pass_fds=there,
                     env=environment(), start_new_session=True,
                 ))  # fmt: skip
@@ -212,8 +213,11 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Tell whether the worker runs. It is not reaped here, so that its process group keeps its number."""
-        if self._process.returncode is not None:
+        """Tell whether the worker runs, and can be asked.
+
+        It is not reaped here, so that its process group keeps its number.
+        """
+        if self._process.returncode is not None or not self._channel.held:
             return False
         if isinstance(self._process, Apart):
             return self._process.poll() is None
@@ -314,8 +318,7 @@ class WorkerProcess:
         if self._listener is not None:
             self._listener.join(_EXIT_S)
         elif self._unheard is not None:
-            os.close(self._unheard)
-            self._unheard = None
+            self._unheard.close()
 
     def _send(self, question: Any, clock: AwakeClock, whole_s: float) -> None:
         question_begun, self._question_begun = self._question_begun, None
@@ -362,7 +365,7 @@ class WorkerProcess:
     def _last_line(self) -> str:
         return next((line for line in reversed(self._lines) if line), "")
 
-    def _listen(self, lines: int, start: Callable[[], subprocess.Popen[bytes] | Apart]) -> None:
+    def _listen(self, lines: OwnFile, start: Callable[[], subprocess.Popen[bytes] | Apart]) -> None:
         """Have a thread start the worker, and keep the last lines of its output: a full pipe would stop it."""
         started: Future[subprocess.Popen[bytes] | Apart] = Future()
         self._listener = threading.Thread(target=self._read, args=(start, started, lines), daemon=True)
@@ -371,13 +374,14 @@ class WorkerProcess:
 
     def _read(
         self, start: Callable[[], subprocess.Popen[bytes] | Apart],
-        started: Future[subprocess.Popen[bytes] | Apart], lines: int,
+        started: Future[subprocess.Popen[bytes] | Apart], lines: OwnFile,
     ) -> None:  # fmt: skip
         child.Threads.settle(started, start)
         if started.exception() is not None:  # whoever waits for the worker raises it
             return
-        with open(lines, encoding="utf-8", errors="replace") as stream:
-            for line in stream:
+        text = io.TextIOWrapper(io.BufferedReader(lines), encoding="utf-8", errors="replace")
+        with text, contextlib.suppress(BrokenPipeError):  # closed by the program
+            for line in text:
                 self._lines.append(" ".join(line.split())[:200])
         with contextlib.suppress(AttributeError, ChildProcessError):  # macOS before Python 3.13; it has been waited for
             os.waitid(os.P_PID, started.result().pid, os.WEXITED | os.WNOWAIT)  # its output may end before it

@@ -109,8 +109,12 @@ def test_what_numpy_refuses_the_interpreter_is_told_with_the_versions(monkeypatc
     told = str(TritonProcess.numpy_misfit(error))
     assert "Triton 3.6.0 does not run this kernel with NumPy 2.4.6" in told
     assert "pip install 'numpy<2.4'" in told
-    monkeypatch.setitem(versions, "triton", "3.10.0")
-    assert TritonProcess.numpy_misfit(error) is None
+    for name, version in (("triton", "3.7.0"), ("triton", "3.10.0"), ("numpy", "2.3.5")):
+        with monkeypatch.context() as patched:
+            patched.setitem(versions, name, version)
+            assert TritonProcess.numpy_misfit(error) is None, "these two fit"
+    monkeypatch.setitem(versions, "numpy", "2.4.0")
+    assert TritonProcess.numpy_misfit(), "asked before anything has failed"
 
 
 class Kernel:

@@ -32,3 +32,17 @@ def test_another_tensor_is_refused_with_its_name(value, said):
 def test_what_is_no_tensor_is_refused_with_its_type():
     with pytest.raises(KernelTypeError, match="x of k is described by a rule, and was given int"):
         check_declared("k", RULES, {"x": 3})
+
+
+def test_a_descriptor_that_the_caller_made_is_judged_by_its_own_strides():
+    torch, host = pytest.importorskip("torch"), pytest.importorskip("triton.tools.tensor_descriptor")
+    tensor = torch.zeros(64, 32, dtype=torch.float16)
+    made = host.TensorDescriptor(tensor, [64, 32], [32, 1], [16, 16])
+    check_declared("k", {}, {"tiles": made})
+    made.strides = [7, 1]
+    with pytest.raises(ShapeMismatchError, match=r"tiles of k .*has strides 7x1: 7 elements are 14 bytes"):
+        check_declared("k", {}, {"tiles": made})
+    shifted = host.TensorDescriptor.from_tensor(tensor, [16, 16])
+    shifted.base = tensor.flatten()[1:]
+    with pytest.raises(ShapeMismatchError, match=r"tiles of k .*does not start at a multiple of 16 bytes"):
+        check_declared("k", {}, {"tiles": shifted})

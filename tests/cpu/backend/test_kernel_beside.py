@@ -15,6 +15,9 @@ pytest.importorskip("triton")
 
 
 from triton_ops.backend import Arguments, Packed, TritonCompiler
+from triton_ops.backend.launcher import dry_run
+from triton_ops.backend.offline import pretending
+from triton_ops.backend.portable import settled
 from triton_ops.device import Target
 from triton_ops.kernels import TypedTarget
 from triton_ops.processes import Surroundings
@@ -119,6 +122,15 @@ def test_a_kernel_has_one_name_whatever_was_compiled_before_in_the_process(opera
         given = Arguments(keyword=dict(operations[0].problem().arguments))
         loaded = TritonCompiler(kernel, given, Target.named("sm_90")).pack().load()
         assert loaded.kernel.cache_key == kernel.cache_key == key
+
+
+def test_a_launch_that_is_compiled_ahead_has_the_name_that_it_has_in_each_process(operations):
+    k, given = sys.modules["kernels"], Arguments(keyword=dict(operations[0].problem().arguments)).described()
+    own = k.scale.cache_key  # by Triton, before its helper has a name
+    with pretending(Target.named("sm_90"), "under its name"):
+        dry_run(lambda x, out, n: k.scale[(1,)](x, out, n, 64), given)
+    ahead = k.scale.cache_key
+    assert settled(k.scale).cache_key == ahead != own
 
 
 SCRIPT = """

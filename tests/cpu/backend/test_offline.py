@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import re
@@ -18,8 +19,9 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
 from tests.garbage import ENDS_UNSEARCHED  # noqa: E402
-from triton_ops.backend import Arguments, StandIn, TritonCompiler, TritonKernel, TritonProcess  # noqa: E402
-from triton_ops.backend.offline import never_cached, option_names, pretending  # noqa: E402
+from triton_ops.backend import Arguments, StandIn, TritonCompiler, TritonKernel, TritonProcess, triton_compiler  # noqa: E402
+from triton_ops.backend.offline import LoweredError, never_cached, option_names, pretending  # noqa: E402
+from triton_ops.backend.triton_compiler import TritonNeeds  # noqa: E402
 from triton_ops.backend.triton_process import assembler_in_use, traits_of  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernel_ir.machine_code import PtxText, amdgcn_usage, cubin_usage, features, load_widths  # noqa: E402
@@ -387,6 +389,35 @@ def test_nothing_is_left_of_the_pretence():
     with pretending(Target.named("sm_100")):
         assert triton.runtime.driver.active.get_current_target().arch == 100
     assert triton.runtime.driver._active is before
+
+
+def test_a_rehearsal_lowers_a_kernel_without_torch_and_stops_before_the_assembler(monkeypatch):
+    texts, imports = [], []
+
+    def stop(_shared_bytes, text):
+        texts.append(text)
+        imports.append(sys.modules["torch"])
+        raise LoweredError
+
+    monkeypatch.setattr(triton_compiler, "_stop", stop)
+    own = sys.modules["torch"]
+    TritonNeeds(("triton",), Target.named("sm_90")).rehearse()
+    monkeypatch.delitem(sys.modules, "torch")
+    TritonNeeds(("triton",), Target.named("sm_90")).rehearse()
+    assert "torch" not in sys.modules, "its absence is no longer noted"
+    assert imports == [own, None]
+    assert all("tt.func" in text and "cuda:90" in text for text in texts)
+
+
+def test_what_launches_a_config_is_built_for_each_of_its_launches_where_the_vendor_is_known(monkeypatch):
+    built = []
+    module = importlib.import_module("triton.backends.nvidia.driver")
+    monkeypatch.setattr(module, "CudaLauncher", lambda source, facts: built.append((source.fn, facts.num_warps)))
+    kernel, given = TritonKernel(here, lambda _: (1,)), Arguments((TensorSpec((64,), "float32"),)).described(light=True)
+    assert TritonCompiler(kernel, given, Target.named("sm_90")).ready_launch(Config(num_warps=2)) is True
+    assert built == [(here, 2)]
+    assert TritonCompiler(kernel, given, Target.named("gfx942")).ready_launch(Config(num_warps=2)) is False
+    assert len(built) == 1
 
 
 def test_the_version_of_triton_is_the_one_that_was_asked_for():

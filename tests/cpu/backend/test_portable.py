@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import subprocess
@@ -13,7 +14,7 @@ import torch
 
 from tests.planted_kernels import __name__ as planted_name
 from triton_ops import FunctionKernel, KernelTypeError, kernels
-from triton_ops.backend import Arguments, Packed, TritonKernel
+from triton_ops.backend import Arguments, Packed, TritonKernel, portable
 
 HERE = 5
 
@@ -128,6 +129,29 @@ def test_past_the_limit_numbers_are_drawn_and_indices_are_not():
     assert float(drawn.std()) == pytest.approx(0.577, abs=0.05)
     assert bool((indices == 900).all())
     assert bool((small == 7).all())
+
+
+def test_a_large_tensor_that_goes_as_a_handle_is_copied_once_from_where_that_leads(monkeypatch):
+    """The memory of this process stands for that of a GPU, and its address for a driver's handle."""
+    large, small, copies = torch.arange(1 << 18, dtype=torch.float32), torch.ones(4), []
+
+    def copied(_device, _torch, handle, address, count):
+        copies.append(count)
+        ctypes.memmove(address, int(handle[0]), count)
+
+    monkeypatch.setattr(portable, "_handle_of", lambda storage: (b"%d" % storage.data_ptr(), 0))
+    monkeypatch.setattr(portable.TorchDevice, "copy_mapped", copied)
+    packed = Packed.of([large, large[5:9], small], most_bytes=0, mapped=True)
+    assert packed.mapped
+    assert len(packed.content) < 10_000
+    assert packed.drawn == ("(4,) torch.float32 of 0.0 GB",), "what has a handle is not drawn"
+    whole, part, _ = Packed.loaded(packed.content)
+    assert copies == [1 << 20]
+    assert torch.equal(whole, large)
+    assert part.data_ptr() == whole[5:].data_ptr() != large[5:].data_ptr()
+    below = Packed.of(large[:-1].clone(), mapped=True)
+    assert not below.mapped
+    assert torch.equal(Packed.loaded(below.content), large[:-1])
 
 
 @pytest.mark.parametrize("value", [threading.Lock(), (number for number in range(3))])

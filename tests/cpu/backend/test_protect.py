@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import tensor_specs
 from triton_ops.backend import Arguments, Protection
+from triton_ops.backend.private import poison
 
 torch = pytest.importorskip("torch")
 
@@ -147,6 +148,30 @@ def test_storages_over_one_numpy_array_are_saved_whole(order):
     copies[2].fill_(7)
     assert copies[4].tolist() == [7, 7, 2, 3]
     assert array.tolist() == [0, 1, 2, 3]
+
+
+# What no right result holds
+
+
+@pytest.mark.parametrize(("dtype", "values"), [
+    ("float32", (np.nan, np.finfo("f4").max)), ("complex64", (np.nan, np.finfo("f4").max)),
+    ("int16", (32_767, 32_677)), ("uint8", (255, 165)), ("bool", (False, True)),
+])  # fmt: skip
+@pytest.mark.parametrize("make", [np.ones, lambda n, dtype: torch.ones(n, dtype=getattr(torch, dtype))])
+def test_poison_is_one_of_two_values_that_no_right_result_holds(dtype, values, make):
+    output = make(3, dtype)
+    for pattern, value in enumerate(values):
+        poison(output, pattern)
+        assert np.array_equal(np.asarray(output), np.full(3, value, dtype), equal_nan=dtype in ("float32", "complex64"))
+
+
+def test_arrays_that_cannot_be_written_or_hold_no_numbers_are_not_poisoned():
+    constant, texts, objects = np.ones(2), np.array(["a", "b"]), np.array([1, None])
+    constant.flags.writeable = False
+    for array in (constant, texts, objects):
+        before = array.tolist()
+        poison(array)
+        assert array.tolist() == before
 
 
 # Shapes and storages of tensors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
 import pytest
 
@@ -12,6 +13,7 @@ import triton
 import triton.language as tl
 
 from triton_ops.backend import ReadSpace
+from triton_ops.backend.constant_roles import _DEEPEST
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.values import TensorSpec
@@ -441,6 +443,23 @@ def test_names_that_follow_from_each_other_by_the_hundred_are_not_understood(tmp
     monkeypatch.syspath_prepend(tmp_path)
     deep = importlib.import_module("deep_kernel").deep
     assert ReadSpace.of(deep, {}).meaning["B"] == "what it does is not understood"
+
+
+def test_names_that_follow_from_a_constant_are_read_down_to_a_depth(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def role(count):
+        lines = ["import triton", "import triton.language as tl", "", "@triton.jit"]
+        lines += [f"def chain{count}(x, y, B: tl.constexpr):", "    a0 = B"]
+        lines += [f"    a{n + 1} = a{n}" for n in range(count)]
+        lines += [f"    if a{count} > 3:", "        tl.store(y + tl.arange(0, 16), 0.0)"]
+        path = tmp_path / f"chain{count}_kernel.py"
+        path.write_text("\n".join([*lines, ""]))
+        monkeypatch.delitem(sys.modules, path.stem, raising=False)
+        return ReadSpace.of(getattr(importlib.import_module(path.stem), f"chain{count}"), {}).meaning["B"]
+
+    most = _DEEPEST - 2  # beside the comparison and the constant itself
+    assert (role(most), role(most + 1)) == ("the kernel branches on it", "what it does is not understood")
 
 
 def test_a_kernel_without_source_is_refused():

@@ -100,6 +100,33 @@ def verdict(config, arguments=SQUARE, arch="sm_90", kernel=PRODUCT):
     return TritonCompiler(kernel, arguments, Target.named(arch)).objection(config)
 
 
+ROW = Arguments((TensorSpec((1 << 21,), "float32"), 1 << 21))
+
+
+@pytest.mark.parametrize(
+    ("block", "warps", "reason"),
+    [
+        (16_384, 4, ""),
+        (32_768, 4, "BLOCK of 32,768 is 256 elements per thread: 256 or more spill"),
+        (32_768, 8, ""),
+        (1 << 20, 4, "BLOCK of 1,048,576 is 8192 elements per thread: 256 or more spill"),
+        (1 << 21, 4, "BLOCK is 2,097,152; a block has at most 1,048,576 elements"),
+    ],
+)
+def test_a_block_is_put_off_from_the_first_size_that_spills_and_refused_above_the_largest(block, warps, reason):
+    result = verdict(Config(BLOCK=block, num_warps=warps), ROW, kernel=TritonKernel(filled, lambda _: (1,)))
+    assert (result.reason if result else "") == reason
+
+
+@pytest.mark.parametrize(("rows", "tile", "reason"), [
+    (1, 16, ""), (1, 32, "BM is 32, over twice the padded M of 1"), (16, 32, ""), (17, 64, ""),
+    (17, 128, "BM is 128, over twice the padded M of 32"),
+])  # fmt: skip
+def test_a_tile_of_twice_the_rows_is_tried_and_a_wider_one_is_put_off(rows, tile, reason):
+    result = verdict(Config({**TILE, "BM": tile}), Arguments(keyword={**SQUARE.keyword, "M": rows}))
+    assert (result.reason if result else "") == reason
+
+
 @pytest.mark.parametrize(
     ("change", "status", "reason"),
     [
@@ -189,6 +216,31 @@ def test_conditions_that_arguments_decide_take_one_side():
     assert (ended.ranges, ended.accumulators) == ((("TIMES * 8", 8),), ()), "nothing after the return"
     unknown = blocks_of(helpers, {"n": 2000, "BLOCK": 64})
     assert unknown.ranges == (("BLOCK", 64), ("16", 16)), "neither side of what nobody knows"
+
+
+@triton.jit
+def conditional(x, A, B):
+    if not A:
+        tl.store(x + tl.arange(0, 16), 0)
+    if A and B:
+        tl.store(x + tl.arange(0, 32), 0)
+    if A or B:
+        tl.store(x + tl.arange(0, 64), 0)
+    if not (A and not B):
+        tl.store(x + tl.arange(0, 128), 0)
+
+
+@pytest.mark.parametrize("known", [{}, *({"A": a} for a in (0, 1)), *({"B": b} for b in (0, 1)),
+                                   *({"A": a, "B": b} for a in (0, 1) for b in (0, 1))])  # fmt: skip
+def test_a_condition_holds_where_it_does_whatever_is_not_known(known):
+    every = [{"A": a, "B": b, **known} for a in (0, 1) for b in (0, 1)]
+    holds = {
+        16: all(not each["A"] for each in every),
+        32: all(each["A"] and each["B"] for each in every),
+        64: all(each["A"] or each["B"] for each in every),
+        128: all(not (each["A"] and not each["B"]) for each in every),
+    }
+    assert [size for _, size in blocks_of(conditional, known).ranges] == [size for size in holds if holds[size]]
 
 
 def test_accumulators_that_spill_are_put_off_in_the_shipped_product():

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.near import drawn
-from triton_ops import tune
+from triton_ops import Config, FunctionKernel, Operation, TensorSpec, tune
 from triton_ops.benchmark import BenchmarkSuite, PerformanceProfile, PerformanceReport
 from triton_ops.benchmark import rivals as benchmarked
 from triton_ops.benchmark.rivals import (
@@ -20,6 +20,7 @@ from triton_ops.benchmark.rivals import (
     plain_attention,
     plain_gated_mlp,
     plain_rmsnorm_rope,
+    problem_rows,
     rivals_of,
     rows_of,
 )
@@ -192,6 +193,37 @@ def test_rows_of_kernels_are_tuned_checked_and_compared(interpreted, tmp_path):
     rows = interpreted(rows_on_cpu, str(tmp_path))
     assert {row[:2] for row in rows} >= {("softmax", "eager"), ("layer_norm", "eager")}
     assert all(row[2] == "tuned now" and row[4] for row in rows)
+
+
+def scaled(x, out, *, n):
+    out.copy_(x * 2)
+
+
+def rescaled(x, **_rest):
+    return x + x
+
+
+DOUBLING = Operation(
+    "doubling", FunctionKernel(scaled, outputs=("out",)), [{"n": 1}, {"n": 2}],
+    lambda rows: {"x": TensorSpec((rows,), "float32"), "out": TensorSpec((rows,), "float32")},
+    reference=lambda x, out: x * 2, device="any",
+)  # fmt: skip
+
+
+@pytest.mark.usefixtures("steady_clock")
+@pytest.mark.parametrize(("asked", "rivals"), [
+    ((), ["default", "eager", "library"]), (("default",), ["default"]), (("eager", "default"), ["default", "eager"]),
+    (("library",), ["library"]), (("compile",), []),
+])  # fmt: skip
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_kernel_meets_the_rivals_that_are_asked_for_and_else_all(asked, rivals, n, monkeypatch):
+    monkeypatch.setattr(benchmarked, "rivals_of", lambda *_: {"eager": rescaled, "library": rescaled})
+    monkeypatch.setattr(benchmarked, "_winner", lambda *_: (Config(n=n), "recorded winner"))
+    run = KernelRun(rivals=asked, seconds=0.1, device="cpu")
+    rows = list(problem_rows(run, DOUBLING, "small", (64,), None))
+    assert [row.rival for row in rows] == [rival for rival in rivals if n == 2 or rival != "default"]
+    assert all((row.config, row.is_default, row.confidence) == ({"n": n}, n == 1, "ok") for row in rows)
+    assert all(row.verdict == "not distinguishable" for row in rows)
 
 
 def untuned_rows(cache_dir):

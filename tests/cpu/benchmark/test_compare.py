@@ -732,6 +732,17 @@ def test_differences_have_a_decimal_below_a_hundred_percent(clocks, percent, tex
     assert str(result).startswith(f"new is {text} % faster than old ({text} to {text} %), 6 rounds, host")
 
 
+@pytest.mark.parametrize(("percent", "speedup"), [(25.0, 1.25), (0.0, 1.0), (-25.0, 0.8), (-100.0, 0.5), (300.0, 4.0)])
+def test_a_speedup_is_the_time_of_the_other_over_the_own_on_either_side_of_one(percent, speedup):
+    result = compare_module.Comparison(
+        verdict="faster", names=("a", "b"), percent=percent, interval=(percent, percent + 1.0)
+    )
+    turned = replace(result, percent=-percent, interval=(-percent - 1.0, -percent))
+    assert result.speedup == result.speedup_interval[0] == pytest.approx(speedup)
+    assert result.speedup * turned.speedup == pytest.approx(1.0)
+    assert result.speedup_interval[1] * turned.speedup_interval[0] == pytest.approx(1.0)
+
+
 def test_a_time_says_that_other_programs_used_the_cpus(clocks, monkeypatch):
     clocks[True, True] = Fixed("host", 0.1)
     stats = iter([(10.0, 100.0, 4.0), (30.0, 140.0, 9.0)])

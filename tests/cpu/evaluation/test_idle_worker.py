@@ -20,6 +20,7 @@ import time
 import warnings
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from benchmarks.robustness.process_faults import nap, sums_space
@@ -30,7 +31,7 @@ from triton_ops import release_processes, tune
 from triton_ops.base import Process
 from triton_ops.evaluation import Assignment, Stations, idle_worker
 from triton_ops.evaluation.isolated import Isolated
-from triton_ops.evaluation.worker import UsersModules
+from triton_ops.evaluation.worker import UsersModules, _give_up
 from triton_ops.processes import Surroundings
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.space import Config
@@ -197,6 +198,18 @@ def test_what_a_task_changes_in_place_is_new_for_the_next(begins, changes, chang
     assert held in ((module,) if "30_000" not in begins else (None,))
     assert not eval(changed, vars(importlib.import_module("own_module")))
     modules.forget()
+
+
+@pytest.mark.parametrize(("held_bytes", "begun", "calls"), [
+    (1 << 26, True, ["empty"]), ((1 << 26) + 1, True, ["forget", "empty"]), (1 << 40, False, []),
+])  # fmt: skip
+def test_a_worker_gives_the_gpus_memory_up_and_modules_that_hold_much_of_it(held_bytes, begun, calls, monkeypatch):
+    cuda, seen = pytest.importorskip("torch").cuda, []
+    monkeypatch.setattr(cuda, "is_initialized", lambda: begun)
+    monkeypatch.setattr(cuda, "memory_allocated", lambda: held_bytes)
+    monkeypatch.setattr(cuda, "empty_cache", lambda: seen.append("empty"))
+    _give_up(SimpleNamespace(forget=lambda: seen.append("forget")))
+    assert seen == calls
 
 
 @pytest.mark.processes

@@ -285,6 +285,19 @@ def test_what_a_kernel_writes_by_an_address_is_taken_from_there():
     assert error(result, 3 * X.double() @ G.double()) < 1e-6
 
 
+def test_what_a_kernel_reads_by_an_address_are_the_wide_numbers_rounded_once():
+    def reference():
+        steps, out = torch.full((64,), 1.0, dtype=BF16), torch.empty(64, dtype=BF16)
+        for _ in range(64):
+            steps = steps + 1 / 512  # in its own precision nothing is added
+        assert steps.data_ptr() % 2 == 0
+        ctypes.memmove(out.data_ptr(), steps.data_ptr(), 2 * 64)
+        return out
+
+    result, _ = lifted(reference)
+    assert result.tolist() == [1.125] * 64
+
+
 def test_a_result_that_was_computed_before_is_its_own_judge():
     before = rounded_mlp()
     for reference in (lambda **_: before, lambda x: before):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from triton_ops import Operation, ShapeMismatchError, TensorSpec, kernels
 from triton_ops.backend import FunctionKernel
+from triton_ops.evaluation import Assignment
+from triton_ops.evaluation.station import Inline
 from triton_ops.evaluation.verify import ragged_shape
+from triton_ops.request import TuneOptions, TuneProblem
 
 
 @pytest.mark.parametrize(
@@ -60,6 +65,25 @@ def test_a_flag_that_follows_from_an_extent_stays_as_it_is():
     assert ragged_shape(operation, (4096, 4096), None) == (1040, 4096)
     assert ragged_shape(operation, (4096, 1000), None) == (1040, 1000)
     assert ragged_shape(operation, (4096, 1008), None) == (1040, 1008)
+
+
+def row_sums(x, *, n):
+    return x[:, : -n or None].sum(1) if x.shape[1] % 32 else x.sum(1)
+
+
+def test_a_tune_tries_odd_extents_and_names_them_where_a_config_is_wrong_there():
+    operation = Operation(
+        "row_sums", FunctionKernel(row_sums), [{"n": 0}, {"n": 1}],
+        lambda rows, columns: {"x": TensorSpec((rows, columns), "float32")}, reference=lambda x: x.sum(1),
+        device="cpu",
+    )  # fmt: skip
+    request = TuneProblem(target=operation, shape=(64, 64)).request().checked()
+    for odd, statuses in ((True, ["ok", "wrong"]), (False, ["ok", "ok"])):
+        assignment = replace(Assignment.of(request, TuneOptions(effort="quick"), None), odd=odd)
+        station = Inline(assignment)
+        trials = [station.attempt(config, None) for config in request.space]
+        assert [str(trial.status) for trial in trials] == statuses
+        assert trials[1].error.startswith("at 48x48, " if odd else "")
 
 
 @pytest.mark.parametrize("name", kernels.names())

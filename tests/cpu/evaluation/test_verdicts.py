@@ -350,6 +350,35 @@ def test_a_few_wrong_rows_are_found_among_many():
     assert "(1234," in result.text
 
 
+@pytest.mark.parametrize(
+    ("shape", "rows"), [((8, 63), 4), ((8, 64), 8), ((8, 512), 8), ((8, 513), 33), ((4, 2, 64), 8), ((520,), 5)]
+)
+def test_a_last_axis_of_usual_length_is_a_row_and_else_rows_are_pieces(shape, rows):
+    golden = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    result = difference((golden * 1.5).float(), expected(golden.float(), golden, None, Standard()))
+    assert result.text.endswith(f"{rows} of {rows} rows beyond theirs")
+
+
+@pytest.mark.parametrize(("count", "off", "words"), [
+    (10_000, 1, "0.01% of the elements are off"), (20_000, 1, "1 of 20000 elements are off"),
+    (20_000, 2, "0.01% of the elements are off"), (64, 64, "100.00% of the elements are off"),
+])  # fmt: skip
+def test_elements_that_are_off_are_counted_where_they_are_few_and_else_a_share(count, off, words):
+    golden = torch.ones(count, dtype=torch.float64)
+    result = golden.float()
+    result[7 : 7 + off] = 5.0
+    result = result if off < count else golden.float() * 5
+    assert difference(result, expected(golden.float(), golden, None, Standard())).text.startswith(f"{words}, the worst")
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 64)])
+def test_a_result_without_elements_is_right(shape):
+    golden = torch.zeros(shape, dtype=torch.float64)
+    judge = Rounded(golden, [golden.float()], torch.float32, precision=Precision())
+    assert judge.difference(golden.float()) is None
+    assert judge.own_error == 0.0
+
+
 class Colour(Enum):
     RED = 1
     BLUE = 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +15,6 @@ pytest.importorskip("triton")
 import torch
 import triton
 
-from triton_ops.backend import standing_in
-from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, SettingsError, ShapeMismatchError, TargetError, UnknownTunableError
 from triton_ops.kernels import TypedTarget
 from triton_ops.request import TypedProblem
@@ -149,25 +146,6 @@ def test_a_launch_is_reached_whatever_is_around_it(function):
     assert loaded(function, arg=arg).values == loaded("plain@double").values
 
 
-def test_a_thread_that_goes_on_is_as_others_after_the_block():
-    seen, end = [], threading.Event()
-
-    def told(*launch):
-        seen.append(launch)
-
-    def work():
-        end.wait(60)
-        seen.append(torch.zeros(1).device.type)
-
-    with standing_in(Target.named("sm_90"), told):
-        thread = threading.Thread(target=work)
-        thread.start()
-    end.set()
-    thread.join()
-    assert seen == ["cpu"]
-    assert threading.Thread.start.__module__ == "threading"
-
-
 def test_the_backward_of_a_class_is_named():
     assert loaded("gradient@Tripled.backward", arg=["scale=2.0"]).values == loaded("gradient", arg=["scale=2.0"]).values
 
@@ -202,26 +180,6 @@ def test_no_garbage_is_looked_for_while_a_target_is_imported(tmp_path, end):
         assert not gc.isenabled(), "it stays as a program has set it"
     finally:
         gc.enable()
-
-
-def test_what_torch_would_compile_stays_as_it_is_where_nothing_is_computed():
-    own = torch.compile, torch.compiler.disable
-    with standing_in(Target.named("sm_90"), print):
-        assert torch.compile(loaded) is torch.compile(dynamic=True)(loaded) is loaded
-        assert torch.compiler.disable(loaded) is torch.compiler.disable(recursive=False)(loaded) is loaded
-        assert torch.compile(model=loaded) is torch.compiler.disable(fn=loaded) is loaded
-    assert (torch.compile, torch.compiler.disable) == own
-
-
-def test_an_address_has_64_bits_and_no_class_of_a_tuner_is_changed():
-    class Own(triton.runtime.autotuner.Autotuner):
-        pass
-
-    with standing_in(Target.named("sm_90"), print, tuners=[Own]):
-        x = torch.empty(8, device="cuda")
-        assert x[4:].data_ptr() - x.data_ptr() == 16
-        assert x.data_ptr() >= 1 << 32
-    assert "run" not in vars(Own)
 
 
 def test_a_nested_decorator_is_named(tmp_path):

@@ -274,6 +274,89 @@ if __name__ == "__main__":
     assert seen == {"seen": [method == "fork", False, False]}
 
 
+DAEMON = """
+import socket
+def close_all():
+    os.closerange(3, 4096)
+    return [socket.socketpair() for _ in range(40)], [open(f"own{n}", "w+") for n in range(40)]
+def whole(pairs, files):
+    for file in files:
+        file.write("mine")
+        file.flush()
+    for here, there in pairs:
+        here.send(b"mine")
+        there.settimeout(60)
+    return (all(there.recv(9) == b"mine" for _, there in pairs)
+            and all(os.pread(file.fileno(), 9, 0) == b"mine" for file in files))
+"""
+LATER = {
+    "waits": "idle_worker.waits(NEEDS)", "take": "idle_worker.take(NEEDS) is not None",
+    "drop": "idle_worker.drop_idle_workers()", "start": "idle_worker.start_one_early() is not True",
+    "ask": "one.begin('1') or one.alive or one.has_written is not True",
+}  # fmt: skip
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("later", LATER)
+@pytest.mark.parametrize("asked", [True, False], ids=["its number is known", "not yet"])
+def test_a_program_that_closes_all_files_keeps_those_that_get_their_numbers_and_another_worker_comes(
+    asked, later, tmp_path
+):
+    seen = program(tmp_path, DAEMON + f"""
+one = early()
+pid = one.pid if {asked} else None
+own = close_all()
+result = {LATER[later]}
+other = early()
+same = idle_worker.take(NEEDS) is other is not one
+answer = other.ask("6 * 7", 60, {{}}, "")
+one.kill()
+show(result=bool(result), same=same, answer=answer, whole=whole(*own), gone=pid is None or gone(one))
+""")  # fmt: skip
+    assert seen == {"result": False, "same": True, "answer": 42, "whole": True, "gone": True}
+
+
+@pytest.mark.processes
+def test_a_program_that_closes_all_files_between_two_tunes_keeps_its_own_and_tunes_on(tmp_path):
+    (tmp_path / "target.py").write_text("def target(*, n):\n    return n - n\n")
+    seen = program(tmp_path, DAEMON + """
+from target import target
+idle_worker._PROGRAM = "triton_ops.evaluation.worker"
+from triton_ops import release_processes, tune
+from triton_ops.processes import ForkServer, fork_servers
+def tuned(n):
+    result = tune(target, space={"n": [n, n + 1]}, device="cpu", isolate=True)
+    return [str(trial.status) for trial in result.trials]
+def server():
+    return fork_servers.borrow((), lambda: ForkServer("tests.evaluating_server", changes={}))
+if __name__ == "__main__":
+    before = tuned(1)
+    compiling, forked = server(), server().fork()
+    forked.ask("1", 60)
+    fork_servers.give_back(compiling)
+    own = close_all()
+    lost = []
+    for use in (lambda: forked.ask("1", 60), compiling.fork):
+        try:
+            use()
+        except (OSError, EOFError) as error:
+            lost.append(True)
+    words = forked.last_words()
+    after = tuned(3)
+    fork_servers.give_back(compiling)
+    other = server()
+    again = other is not compiling and other.fork().ask("6 * 7", 60)
+    forked.close()
+    release_processes()
+    other.close()
+    show(before=before, after=after, lost=lost, words=words, again=again, whole=whole(*own))
+""")  # fmt: skip
+    assert seen == {
+        "before": ["ok", "ok"], "after": ["ok", "ok"], "lost": [True, True], "words": "is gone", "again": 42,
+        "whole": True,
+    }  # fmt: skip
+
+
 def test_a_program_whose_rights_cannot_be_told_has_not_changed(monkeypatch, tmp_path):
     pid, rights = Program.here()
     assert not Program(pid, rights).changed

@@ -27,9 +27,9 @@ from triton_ops.request import Patience
 @pytest.fixture
 def ends():
     ours, theirs = socket.socketpair()
-    channel, fd = Channel(ours.fileno(), ours.fileno()), theirs.fileno()
-    ours.detach()
-    yield channel, ChildsEnd(fd, fd), theirs
+    here = ours.detach()
+    channel, there = Channel(here, here), os.dup(theirs.fileno())
+    yield channel, ChildsEnd(there, there), theirs
     channel.close()
     theirs.close()
 
@@ -85,7 +85,7 @@ def test_a_message_that_does_not_fit_is_begun_and_finished_later(ends):
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no call for it")
 def test_a_pipe_to_a_new_process_takes_a_large_part_of_a_message_at_once():
     reader, writer = pipe(large=True)
-    channel, childs = Channel(reader, writer), ChildsEnd(os.dup(reader), writer)
+    channel, childs = Channel(reader, writer), ChildsEnd(os.dup(reader), os.dup(writer))
     channel.begin(os.urandom(1 << 19))
     assert not channel._unsent
     assert len(childs.receive()) == 1 << 19
@@ -95,7 +95,7 @@ def test_a_pipe_to_a_new_process_takes_a_large_part_of_a_message_at_once():
 def test_a_message_in_parts_is_waited_for_and_its_end_is_noticed(ends):
     channel, childs, theirs = ends
     childs.send("whole")
-    whole = os.read(channel._in, 1 << 16)
+    whole = os.read(channel._in.fileno(), 1 << 16)
     theirs.sendall(whole[:9])
     with pytest.raises(TimeoutError):
         received(channel, 0.05)
@@ -111,9 +111,9 @@ def test_a_message_in_parts_is_waited_for_and_its_end_is_noticed(ends):
 def test_bytes_that_are_no_message_end_the_wait(stray):
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        channel = Channel(ours.fileno(), ours.fileno())
+        channel = Channel(os.dup(ours.fileno()), os.dup(ours.fileno()))
         theirs.sendall(stray)
-        ChildsEnd(theirs.fileno(), theirs.fileno()).send("an answer")
+        ChildsEnd(os.dup(theirs.fileno()), os.dup(theirs.fileno())).send("an answer")
         theirs.shutdown(socket.SHUT_WR)
         with pytest.raises((GarbledError, EOFError)):
             received(channel)
@@ -123,7 +123,7 @@ def test_bytes_that_are_no_message_end_the_wait(stray):
 def test_a_message_with_bytes_within_it_is_none(ends, place):
     channel, childs, theirs = ends
     childs.send("an answer of some length")
-    whole = os.read(channel._in, 1 << 16)
+    whole = os.read(channel._in.fileno(), 1 << 16)
     theirs.sendall(whole[:place] + b"xxxx" + whole[place:] + whole)
     theirs.shutdown(socket.SHUT_WR)
     with pytest.raises((GarbledError, EOFError)):
@@ -134,14 +134,49 @@ def test_a_message_with_bytes_within_it_is_none(ends, place):
 def test_a_message_of_which_one_bit_of_its_content_is_another_is_none(message, data):
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        channel = Channel(ours.fileno(), ours.fileno())
-        ChildsEnd(theirs.fileno(), theirs.fileno()).send(message)
-        whole = bytearray(os.read(channel._in, 1 << 16))
+        channel = Channel(os.dup(ours.fileno()), os.dup(ours.fileno()))
+        ChildsEnd(os.dup(theirs.fileno()), os.dup(theirs.fileno())).send(message)
+        whole = bytearray(os.read(channel._in.fileno(), 1 << 16))
         begin = bytes(whole).rindex(message)  # within the pickle, so that it stays one
         whole[begin + data.draw(st.integers(0, len(message) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         theirs.sendall(whole)
         with pytest.raises(GarbledError, match="bytes within its answer"):
             received(channel)
+
+
+def test_a_head_that_no_message_has_ends_the_wait_before_anything_follows_it(ends):
+    channel, _, theirs = ends
+    theirs.sendall(struct.pack("!4sQI", b"\xf1\xd5\x0b\x9e", (1 << 30) + 1, 0))
+    with pytest.raises(GarbledError, match="bytes that are no answer"):
+        received(channel)
+
+
+@pytest.mark.parametrize("length", [0, 5, 16, 20])
+def test_the_other_side_waits_for_whole_messages_and_notices_the_end(ends, length):
+    channel, childs, theirs = ends
+    send(channel, "first")
+    assert childs.receive() == "first"
+    peer = socket.socket(fileno=os.dup(channel._out.fileno()))
+    ChildsEnd(os.dup(peer.fileno()), os.dup(peer.fileno())).send("a second one")
+    whole = theirs.recv(1 << 16)
+    peer.sendall(whole + whole[:length])
+    peer.shutdown(socket.SHUT_WR)
+    assert list(childs.messages()) == ["a second one"]
+    peer.close()
+
+
+def test_what_has_arrived_is_told_without_reading_it(ends):
+    channel, childs, _ = ends
+    assert not channel.arrives(0.0)
+    childs.send("answer")
+    childs.send("another")
+    assert channel.arrives(5.0)
+    assert received(channel) == "answer"
+    assert channel.arrives(0.0), "it has been read already"
+    assert received(channel) == "another"
+    assert not channel.arrives(0.0)
+    channel.close()
+    assert channel.arrives(0.0), "nothing more can come"
 
 
 def test_a_message_that_cannot_be_unpickled_is_none(ends):
@@ -189,10 +224,10 @@ def test_a_wait_ends_at_its_limit_after_a_pause():
     ready = select.poll()
     ready.register(reading, select.POLLIN)
     clock = AwakeClock(Seconds(0.0, 0.25, 3600.0))
-    assert not clock.wait(ready, 1.5)
+    assert not clock.wait(ready.poll, 1.5)
     assert 1.5 <= clock.now() < 2.5
     os.write(writing, b"x")
-    assert clock.wait(ready, 0.0), "what is there counts, even late"
+    assert clock.wait(ready.poll, 0.0), "what is there counts, even late"
     os.close(reading)
     os.close(writing)
 

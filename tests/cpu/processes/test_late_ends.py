@@ -1,10 +1,11 @@
 """A process that has closed its connection and ends late, as on a busy machine: how it ended, and by whom."""
 
-import io
+import os
 import signal
 
 import pytest
 
+from triton_ops.base import OwnFile
 from triton_ops.processes import WorkerLostError, WorkerProcess, worker_process
 from triton_ops.processes import fork_server as fork_servers
 from triton_ops.processes.fork_server import ForkedProcess
@@ -33,9 +34,13 @@ class Late:
         (signal.SIGKILL, "is gone: last line", False),
     ],
 )
-def test_the_own_kill_of_a_late_process_is_neither_its_end_nor_that_of_others(monkeypatch, number, words, outside):
+def test_the_own_kill_of_a_late_process_is_neither_its_end_nor_that_of_others(
+    monkeypatch, number, words, outside, tmp_path
+):
     monkeypatch.setattr(fork_servers, "_EXIT_S", 0.0)
-    process = ForkedProcess(Late(-number), NOBODY, None, io.BytesIO(b"last line"))
+    (tmp_path / "errors").write_text("last line")
+    errors = OwnFile(os.open(tmp_path / "errors", os.O_RDWR))
+    process = ForkedProcess(Late(-number), NOBODY, None, errors)
     assert process.last_words() == words
     assert process.last_words() == words
     assert process.ended_from_outside is outside

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -23,7 +24,7 @@ from triton_ops.request import TuneProblem, request  # noqa: E402
 from triton_ops.request.effort import PRESETS  # noqa: E402
 from triton_ops.tuner import Silent, priors  # noqa: E402
 from triton_ops.tuner.priors import Expectation  # noqa: E402
-from triton_ops.values import Measurement, Status, Trial  # noqa: E402
+from triton_ops.values import Compiled, Measurement, Resources, Status, Trial  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
@@ -143,6 +144,58 @@ def test_a_pick_that_was_not_the_first_makes_no_model_sure(compiled_times):
     compiled_times.update({FAST: 0.9, MIDDLE: 0.5})
     with pytest.raises(UntunedError, match=r"ms of its first pick and 1 ms of the default, and is sure from 15%"):
         expected(32, 512, 1024)
+
+
+class Forecasts:
+    """A model that expects given times, by BLOCK."""
+
+    def __init__(self, times):
+        self.times, self.told = times, []
+
+    def tell(self, trials):
+        self.told = [trial.config["BLOCK"] for trial in trials]
+
+    def score(self, configs):
+        return [self.times[config["BLOCK"]] for config in configs]
+
+
+def made(block, status=Status.OK, reason=""):
+    return Compiled(Config(BLOCK=block), status, reason, Resources(registers=32))
+
+
+@pytest.mark.parametrize(("times", "block", "gain", "words"), [
+    ({0: 1.0, 1: 0.5, 2: 0.6}, 1, 1.0, "expects 0.5 ms of (BLOCK=1) and 1 ms of the list"),
+    ({0: 1.0, 1: 0.5, 2: 0.4}, 2, 1.0, "expects 0.4 ms of (BLOCK=2), 0.5 ms of its first pick and 1 ms of the list"),
+    ({0: 1.0, 1: 1.05, 2: 1.0}, 2, 1 / 1.05 - 1,
+     "expects 1 ms of (BLOCK=2), 1.05 ms of its first pick and 1 ms of the list"),
+    ({0: 1.0, 1: 1.04, 2: 1.0}, 1, 1 / 1.04 - 1, "expects 1.04 ms of (BLOCK=1) and 1 ms of the list"),
+    ({0: 1.0, 1: math.inf, 2: 0.5}, 2, math.nan,
+     "expects 0.5 ms of (BLOCK=2), inf ms of its first pick and 1 ms of the list"),
+])  # fmt: skip
+def test_the_pick_and_the_gain_follow_the_times_once_the_compilers_figures_are_known(times, block, gain, words):
+    model = Forecasts(times)
+    result = Expectation._between(made(0), [made(1), made(2)], "the list", model)
+    assert model.told == [0, 1, 2]
+    assert [config["BLOCK"] for config in result.pair] == [0, block]
+    assert result.forecast == words
+    assert result.gain == pytest.approx(gain, nan_ok=True)
+
+
+def test_a_default_that_has_no_launch_is_beaten_by_any_pick():
+    large = made(0, Status.RESOURCES, "needs too much")
+    result = Expectation._between(large, [made(1)], "the default", Forecasts({0: 1.0, 1: 9.0}))
+    assert (result.gain, [config["BLOCK"] for config in result.pair]) == (math.inf, [0, 1])
+    assert result.forecast == "expects 9 ms of (BLOCK=1) and no launch of the default, which needs too much"
+
+
+@pytest.mark.parametrize(("default", "leaders"), [
+    (made(0), []), (made(0), [made(0), made(1)]), (made(0, Status.COMPILE), [made(1)]),
+    (made(0), [made(1, Status.COMPILE)]), (made(0), [replace(made(1), resources=None)]),
+])  # fmt: skip
+def test_a_pick_that_cannot_be_compared_makes_no_model_sure(default, leaders):
+    result = Expectation._between(default, leaders, "the default", Forecasts({}))
+    assert math.isnan(result.gain)
+    assert result.forecast == "first picks the default itself, or the compiler has refused one of both"
 
 
 def test_a_kernel_that_no_compiler_or_model_reads_is_not_expected_to_gain(gpu):

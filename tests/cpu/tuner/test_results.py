@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import configs
-from triton_ops import TensorSpec, operation
+from triton_ops import TensorSpec, operation, tune
 from triton_ops.evaluation import Outcome, StationFacts
+from triton_ops.evaluation.station import Inline
 from triton_ops.records import RECORDS
 from triton_ops.request import TuneProblem
 from triton_ops.request.effort import PRESETS
@@ -124,3 +126,17 @@ def test_a_record_names_the_reference_that_results_were_compared_with():
     compared = replace(TASK, reference=expected_copy)
     assert recorded(outcome).verified.reference is None
     assert recorded(outcome, task=compared).verified.reference == compared.reference_fingerprint != ""
+
+
+@pytest.mark.usefixtures("steady_clock")
+def test_only_a_tune_that_goes_on_with_an_undecided_one_has_to_compare(tmp_path, monkeypatch):
+    """The first one leaves the default where there is no time for a comparison; the next is to decide."""
+    requests, finals = [], Inline.finals
+    monkeypatch.setattr(Inline, "finals", lambda station, final: requests.append(final) or finals(station, final))
+    asked = {"isolate": False, "cache_dir": tmp_path}
+    with monkeypatch.context() as undecided:
+        undecided.setattr(Outcome, "told", property(lambda _: False))
+        tune(copies, **asked)
+    tune(copies, **asked)
+    tune(copies, shape=(65,), **asked)
+    assert [final.anyway for final in requests] == [False, True, False]
