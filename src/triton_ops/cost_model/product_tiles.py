@@ -38,7 +38,7 @@ _SCHEDULERS = 4  # of a multiprocessor, each with its own warps
 
 
 class TileLoop(NamedTuple):
-    """The work of one block; cycles of a multiprocessor, bytes and lines are per step, but for `store_bytes`."""
+    """The work of one block; cycles of a multiprocessor, bytes and lines are per step, but for what ends a tile."""
 
     blocks: int
     steps: float  # per block
@@ -58,6 +58,8 @@ class TileLoop(NamedTuple):
     exchanged: bool = False  # warps exchange what they reduce between such products, because they share rows
     tall: float = 1.0  # tiles of 16 rows that each warp has, one below the other
     at_once: int = 0  # blocks that run on a multiprocessor; 0 for as many as fit
+    turns: float = 1.0  # tiles of a block, one after the other
+    finish_cycles: float = 0.0  # of what is computed of a tile's sums after its last step
 
 
 def loop_schedule(loop: TileLoop, footprint: Footprint, machine: Machine) -> Schedule:
@@ -95,8 +97,9 @@ def _wave(loop: TileLoop, footprint: Footprint, machine: Machine, depth: int, bl
     )
     alone = {name: loop.steps * each for name, each in times.items()}
     alone["loop"] = loop.steps * costs.step_cycles / clock
-    refill_ns = max(0.0, loop.entries - 1) * (wait_ns + costs.drain_ns)
-    return Wave(loop.steps * step_ns + refill_ns, wait_ns + costs.drain_ns + out_ns, alone)
+    finish_ns = loop.finish_cycles / clock
+    between_ns = max(0.0, loop.entries - 1) * (wait_ns + costs.drain_ns) + max(0.0, loop.turns - 1) * finish_ns
+    return Wave(loop.steps * step_ns + between_ns, wait_ns + costs.drain_ns + out_ns + depth * finish_ns, alone)
 
 
 def _chain_ns(loop: TileLoop, machine: Machine, mma_ns: float, wait_ns: float, spilled: float) -> float:
@@ -139,6 +142,7 @@ class GemmTiles:
         batch: Number of such products.
         copy_bytes: Bytes that a load by pointers copies at once: those of an element where rows are not known to begin
             at multiples of 16 elements. Copies of less than 4 bytes do not run ahead.
+        finish: Instructions for each element of C after it is summed, such as those of an activation.
     """
 
     rows: int = field(kw_only=False)
@@ -154,6 +158,7 @@ class GemmTiles:
     b_along_inner: bool = False
     batch: int = 1
     copy_bytes: int = _COPY_BYTES
+    finish: float = 0.0
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan a pipelined loop along `inner` for each tile of C."""
@@ -270,6 +275,7 @@ def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: F
         mma_excess=machine.mma_excess(tiles.dtype),
         store_bytes=min(block.rows, tiles.rows) * min(block.columns, tiles.columns) * ITEM_BYTES[tiles.out_dtype],
         lockstep=lockstep(machine, block, footprint.serialised),
+        finish_cycles=block.rows * block.columns * tiles.finish / _LANES,
     )
 
 
@@ -531,7 +537,9 @@ def _of_programs(loop: TileLoop, block: TileBlock, form: _Form, machine: Machine
     tiles, steps = loop.blocks, max(loop.steps, 1)
     part_bytes = block.rows * block.columns * _SUM_BYTES
     if form.algorithm == "split_k":
-        return loop._replace(blocks=tiles * form.parts, steps=ceil(steps / form.parts), store_bytes=part_bytes)
+        return loop._replace(
+            blocks=tiles * form.parts, steps=ceil(steps / form.parts), store_bytes=part_bytes, finish_cycles=0.0
+        )
     programs = form.programs * machine.units
     if form.algorithm == "stream_k":
         blocks = int(min(programs, tiles * steps))
@@ -544,7 +552,9 @@ def _of_programs(loop: TileLoop, block: TileBlock, form: _Form, machine: Machine
         return loop
     refills = 1.0 if form.descriptors else turns  # copies of the next tile begin while this one is written
     dram_bytes = loop.dram_bytes + loop.store_bytes / steps
-    return loop._replace(blocks=blocks, steps=steps * turns, dram_bytes=dram_bytes, entries=max(refills, 1.0))
+    return loop._replace(
+        blocks=blocks, steps=steps * turns, dram_bytes=dram_bytes, entries=max(refills, 1.0), turns=turns
+    )
 
 
 def _with_second_launch(first: Schedule, loop: TileLoop, block: TileBlock, form: _Form, machine: Machine) -> Schedule:

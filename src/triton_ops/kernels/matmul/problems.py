@@ -56,8 +56,9 @@ _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 regi
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill wgmma's rows
 _SHARED_UP_TO = 1024  # tiles and parts from which on a device is full without sharing
 _FEWEST_STEPS = 4  # of a part: with fewer, filling the pipeline takes longer than the sum
-_FEW_PROGRAMS = 132  # up to which the default splits K
+_FEW_PROGRAMS = 132  # up to which the default splits K, with smaller tiles if these leave room for all parts
 _LONG_STEPS = 32  # of K, from which on it does so
+_MOST_PARTS = 8
 
 
 def config_space(problem: Problem) -> ConfigSpace:
@@ -196,24 +197,33 @@ def default_config(M: int, N: int, K: int, dtype: str) -> Config:
     """The untuned config for a product of these extents, with inputs of `dtype`: it runs on every GPU.
 
     The config has tiles of 128 by 128, smaller for a smaller product, and steps of 128 bytes along K. Where tiles are
-    few and steps many, up to eight programs share a tile. It needs at most 96 KiB of shared memory on sm_80 to sm_89
-    and 128 KiB on sm_90, which every such GPU has. Eight warps share a full tile: four warps are as fast with loads of
-    16 bytes, and spill far more where strides allow only narrow loads.
+    few and steps many, they have 64 by 64, and up to eight programs share one. It needs at most 96 KiB of shared memory
+    on sm_80 to sm_89 and 128 KiB on sm_90, which every such GPU has. Eight warps share a full tile: four warps are as
+    fast with loads of 16 bytes, and spill far more where strides allow only narrow loads.
 
     Source: share of the optimum of a recorded space with these tunables (H200, Triton 3.6.0): 0.97 at
-    16x14336x4096, 0.92 at 512x4096x14336, 0.90 at 4096x4096x4096 (bfloat16), 0.91 at 1024x8192x8192 (float8).
+    16x14336x4096, 0.92 at 512x4096x14336, 0.90 at 4096x4096x4096 (bfloat16), 0.91 at 1024x8192x8192 (float8). Of few
+    tiles: what tunes found on an H200 at 256x1024x4096, 128x256x7168 and 186x656x3968.
     """
     rows = min(padded(M, 16), 128)
     columns = min(padded(N, 32), 64 if rows <= 32 else 128)
     step = min(padded(K, 32), K_STEP_BYTES // ITEM_BYTES[dtype])
-    warps = 8 if rows * columns >= _FULL_TILE else 4
-    tiles, parts = -(-M // rows) * -(-N // columns), 1
-    while _LONG_STEPS * step <= K and parts < 8 and 2 * parts * tiles <= _FEW_PROGRAMS:
+    shared = _LONG_STEPS * step <= K
+    few = shared and _MOST_PARTS * _tiles(M, N, rows, columns) <= _FEW_PROGRAMS
+    if few:
+        rows, columns = min(rows, 64), min(columns, 64)
+    parts = 1
+    while shared and parts < _MOST_PARTS and 2 * parts * _tiles(M, N, rows, columns) <= _FEW_PROGRAMS:
         parts *= 2
     return Config(
         ALGORITHM="split_k" if parts > 1 else "tiles", LOADS="pointers", SWAPPED=False, PROGRAMS=1, SPLIT=parts,
-        BM=rows, BN=columns, BK=step, HALVES=False, GROUP_M=8, num_warps=warps, num_stages=4,
+        BM=rows, BN=columns, BK=step, HALVES=False, GROUP_M=8, num_warps=8 if rows * columns >= _FULL_TILE else 4,
+        num_stages=5 if few else 4,
     )  # fmt: skip
+
+
+def _tiles(M: int, N: int, rows: int, columns: int) -> int:
+    return -(-M // rows) * -(-N // columns)
 
 
 OUTPUT_DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float8_e4m3fn": "bfloat16"}
@@ -221,7 +231,8 @@ OUTPUT_DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float8_e4m3fn": 
 DTYPES = tuple(OUTPUT_DTYPES)
 LEAST_GAIN = 0.05
 BIAS_DTYPES = ("bfloat16", "float16", "float32")
-ACTIVATIONS = ("none", "relu", "gelu", "silu")
+ACTIVATIONS = {"none": 0.0, "relu": 2.0, "gelu": 32.5, "silu": 13.0}
+"""Activations, with the instructions for an element that Triton 3.7.1 makes for sm_90."""
 
 PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "1024": ((1024, 1024, 1024), "bfloat16"),
@@ -274,7 +285,7 @@ def work(problem: Problem) -> Work:
         problem["M"], problem["N"], problem["K"], dtype=a.dtype, out_dtype=specs["c"].dtype,
         tile_rows="BM", tile_columns="BN", tile_inner="BK", group="GROUP_M",
         a_along_inner=a.strides[1] == 1, b_along_inner=b.strides[0] == 1,
-        copy_bytes=min(a.copied_bytes, b.copied_bytes),
+        copy_bytes=min(a.copied_bytes, b.copied_bytes), finish=ACTIVATIONS[problem["ACTIVATION"]],
     )  # fmt: skip
     flops = 2.0 * problem["M"] * problem["N"] * problem["K"]
     return Work(flops, float(sum(spec.nbytes for spec in specs.values())), ProductTiles(tiles))
