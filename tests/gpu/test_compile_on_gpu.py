@@ -195,7 +195,9 @@ def test_a_shipped_product_runs_inside_compiled_code_and_cuda_graphs():
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-@pytest.mark.parametrize("name", ["matmul", "softmax", "layer_norm", "flash_attention"])
+@pytest.mark.parametrize(
+    "name", ["matmul", "split", "descriptors", "softmax", "default", "layer_norm", "flash_attention"]
+)
 def test_compiled_code_launches_a_shipped_kernel_itself_with_the_bits_of_a_call(name, mode):
     tile = {"BM": 64, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 2}
     rows = {"BLOCK_SIZE": 256, "ROWS": 4, "num_warps": 4}
@@ -208,7 +210,10 @@ def test_compiled_code_launches_a_shipped_kernel_itself_with_the_bits_of_a_call(
 
     function = {
         "matmul": lambda x: matmul(x, w, config=tile),
+        "split": lambda x: matmul(x, w, config={**tile, "ALGORITHM": "split_k", "SPLIT": 2}),
+        "descriptors": lambda x: matmul(x, w, config={**tile, "LOADS": "host"}),
         "softmax": lambda x: softmax(x, config=rows),
+        "default": softmax,
         "layer_norm": lambda x: layer_norm(x, w[0], w[1], config=rows),
         "flash_attention": attend,
     }[name]

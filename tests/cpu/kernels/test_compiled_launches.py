@@ -12,7 +12,7 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
 import triton_ops  # noqa: E402
-from tests.launches import cpu_as_gpu, launches_that_do_nothing  # noqa: E402
+from tests.launches import cpu_as_gpu, launches_that_do_nothing, ordinary_launches  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.traced import code_of, tracing, written_by_inductor  # noqa: E402
 from triton_ops import fused_rmsnorm_rope, grouped_matmul, layer_norm, matmul, softmax  # noqa: E402
@@ -264,6 +264,19 @@ def test_the_forward_with_a_gradient_is_launched_by_compiled_code(launched, writ
     assert [name for name, _ in written] == ["softmax_kernel"]
     assert [name for name, *_ in launched.made] == ["softmax_backward_kernel"]
     assert own.grad.shape == x.shape
+
+
+@pytest.mark.parametrize("name", WITH_CONFIG)
+def test_a_call_of_an_operator_is_known(name, launched):
+    function, args = WITH_CONFIG[name]
+    compiled = torch.compile(lambda *args: function(*args), backend="eager", fullgraph=True)
+    for _ in range(3):
+        compiled(*args)
+    launched.made.clear()
+    with ordinary_launches() as ordinary:
+        compiled(*args)
+    assert launched.made
+    assert not ordinary
 
 
 def test_an_exported_program_holds_the_operator_and_no_config(launched, written):
