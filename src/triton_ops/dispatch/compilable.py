@@ -1,10 +1,11 @@
 """Public functions inside compiled code: a call is one operator of torch, or its launches where a compiler writes them.
 
 A function decorated with `compilable` runs as it is. While torch traces, its call becomes one operator, as
-`torch_operators` has it. Where no size may change and a winner is known, or the caller gives a config, the function is
-run on tensors without memory. If all its launches are such that Inductor can write them, the config becomes a constant
-of the graph, and the launches stand in the compiled code. The operator stays, and chooses when it runs, where a size is
-dynamic, nothing is known of the problem, the program is exported, or a launch has what compiled code does not keep.
+`torch_operators` has it. Where no size may change, the function is run on tensors without memory. If all its launches
+are such that Inductor can write them, the config becomes a constant of the graph, and the launches stand in the
+compiled code. The operator stays, and chooses when it runs, where a size is dynamic, the program is exported, a thread
+is inside of `tuning` or `on_miss`, a miss does more than to run the default, or a launch has what compiled code does
+not keep.
 """
 
 from __future__ import annotations
