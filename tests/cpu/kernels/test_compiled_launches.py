@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 
 import pytest
 
@@ -256,6 +257,23 @@ def test_a_matrix_that_begins_where_no_descriptor_can_stays_an_operator(offset, 
     config = {**TILE, "LOADS": "host"} if offset != 1 else TILE
     torch.compile(lambda wide: matmul(wide[:, offset : offset + 128], b, config=config), fullgraph=True)(wide)
     assert (len(written), len(launched.made)) == ((0, 1) if offset == 1 else (1, 0))
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_weights_whose_distance_in_memory_counts_are_read_by_an_operator(tuned, launched, written):
+    """A graph is for all weights of these shapes, wherever they are."""
+    x, (gate, up) = new(1, 16, 128), new(256, 128).chunk(2)
+    joined = {**default_of(lambda: triton_ops.fused_gated_mlp(x, gate, up)), "LOADS": "host", "JOINED": True}
+    if tuned:
+        remember(lambda: triton_ops.fused_gated_mlp(x, gate, up), joined)
+    launched.made.clear()
+    compiled = torch.compile(lambda *args: triton_ops.fused_gated_mlp(*args, config=None if tuned else joined))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch warns where the address of a tensor without memory is read
+        compiled(x, gate, up)
+    assert not written
+    ((_, _, _, _, args),) = launched.made
+    assert [2, 128, 128] in [list(each.shape) for each in args if Arguments.is_descriptor(each)]
 
 
 def test_the_forward_with_a_gradient_is_launched_by_compiled_code(launched, written):
