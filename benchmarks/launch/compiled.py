@@ -27,6 +27,7 @@ from torch._inductor.utils import run_and_get_code
 import triton_ops
 from benchmarks.document import headed, save
 from benchmarks.launch_cost import least_us
+from triton_ops.backend import CandidateError
 
 LIMITS = {"launch": 1.25, "operator": 1.5}
 MODES = ("default", "reduce-overhead")
@@ -118,7 +119,7 @@ def told(name: str, row: Mapping[str, Any]) -> None:
 def summary(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A line for each way: ratios to torch's own, and how many rows are over the limit or not what they should be."""
     lines = []
-    for way, limit in LIMITS.items():
+    for way, limit in LIMITS.items() if figures else ():
         ratios = [row["ratio"][way] for row in figures.values()]
         over = sum(ratio > limit for ratio in ratios)
         other = sum(row["stands"][way] != way for row in figures.values())
@@ -143,8 +144,12 @@ def main() -> None:
     for name in options.only or functions():
         for mode in options.modes:
             if time.monotonic() < end:
-                row = figures[f"{name}, {mode}"] = measured(name, mode, args)
-                told(f"{name}, {mode}", row)
+                try:
+                    row = figures[f"{name}, {mode}"] = measured(name, mode, args)
+                except Exception as error:  # noqa: BLE001 - torch's compiler raises what it likes, and the rest goes on
+                    print(f"{name}, {mode}: FAILED: {CandidateError.one_line(error)}", flush=True)
+                else:
+                    told(f"{name}, {mode}", row)
     print("\n".join(summary(figures)))
     if options.out is not None:
         device = torch.cuda.get_device_name()

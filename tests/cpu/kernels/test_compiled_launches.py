@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import logging
+import re
 import warnings
 
 import pytest
@@ -112,10 +114,11 @@ WITH_CONFIG = {
     "fused_rmsnorm_rope": (fused_rmsnorm_rope, (tokens, weight, table, table)),
     "grouped_matmul": (grouped_matmul, (x, new(4, 256, 64), ends)),
     "quantize_fp8": (lambda x, config=None: quantize_fp8(x, granularity="row", config=config), (x,)),
-    "dequantize_fp8": (dequantize_fp8, (codes, torch.ones(()))),
+    "dequantize_fp8": (dequantize_fp8, (codes, torch.ones(64, 1))),
     "flash_attention": (triton_ops.flash_attention, (new(1, 2, 64, 64),) * 3),
     "fused_gated_mlp": (triton_ops.fused_gated_mlp, (tokens, new(128, 256), new(128, 256))),
 }
+TAKES_A_FLOAT = {"layer_norm": "eps", "fused_rmsnorm_rope": "eps", "flash_attention": "factor"}
 OF_MATMUL = {
     "pointers": ({}, (a, b)),
     "two launches": ({"ALGORITHM": "split_k", "SPLIT": 2}, (a, b)),
@@ -140,13 +143,24 @@ def check_written(call, args, launched, written):
         assert (name, given[-3:], own_tensors) == (plain_name, grid, tensors)
         assert is_part(own_numbers, numbers)  # those that are no constants
     assert "clone" not in code
+    signatures = re.findall(r"async_compile.triton\('(\w+)'.*?'signature': ({.*?})", code, re.DOTALL)
+    assert {name for name, _ in signatures} == {name for name, _ in written}
+    for name, text in signatures:
+        own, plain_types = ast.literal_eval(text), launched.signatures[name]
+        assert own.keys() == plain_types.keys()
+        assert all(own[each] in (plain, "constexpr") for each, plain in plain_types.items())
 
 
 @pytest.mark.parametrize("name", WITH_CONFIG)
-def test_a_call_with_a_config_is_launched_by_compiled_code_as_outside(name, launched, written):
+def test_a_call_with_a_config_is_launched_by_compiled_code_as_outside(name, launched, written, caplog):
     function, args = WITH_CONFIG[name]
     config = default_of(lambda: function(*args))
-    check_written(lambda *args: function(*args, config=config), args, launched, written)
+    if name not in TAKES_A_FLOAT:
+        check_written(lambda *args: function(*args, config=config), args, launched, written)
+        return
+    with caplog.at_level(logging.INFO, "triton_ops"):
+        assert OPERATORS in code_of(lambda *args: function(*args, config=config), *args)
+    assert f"torch.compile makes {TAKES_A_FLOAT[name]}=" in caplog.text
 
 
 @pytest.mark.parametrize("name", OF_MATMUL)
