@@ -32,6 +32,7 @@ class Launches:
 
     Attributes:
         made: For each launch the kernel's name, grid, stream, device and arguments.
+        signatures: The types of the parameters of each kernel that was launched last, by its name.
         loaded: The names of the kernels that were loaded, in order: each was compiled, or found in the disk cache.
         keep: Whether launches are kept; benchmarks count nothing.
         device: The current device.
@@ -39,6 +40,7 @@ class Launches:
     """
 
     made: list[tuple[str, tuple[int, int, int], int, int, tuple[Any, ...]]] = field(default_factory=list)
+    signatures: dict[str, dict[str, str]] = field(default_factory=dict)
     loaded: list[str] = field(default_factory=list)
     keep: bool = True
     device: int = 0
@@ -82,7 +84,7 @@ class _Driver(TargetDriver):
 
         return bench
 
-    def _launcher(self, _source: Any, metadata: Any) -> Callable[..., None]:
+    def _launcher(self, source: Any, metadata: Any) -> Callable[..., None]:
         name, active = metadata.name, require("triton", "launching kernels").runtime.driver
 
         def launch(x: int, y: int, z: int, stream: int, _function: Any, _packed: Any, given: Any, enter: Any,
@@ -91,6 +93,7 @@ class _Driver(TargetDriver):
             if enter is not None:
                 enter(given)
             now.made.append((name, (x, y, z), stream, now.device, arguments))
+            now.signatures[name] = source.signature
             if leave is not None:
                 leave(given)
 

@@ -1,17 +1,21 @@
 """What a call inside compiled code costs the host: launched by the code itself, as an operator, and torch's own.
 
-    python -m benchmarks.launch.compiled [--modes default reduce-overhead] [--out FILE]
+    python -m benchmarks.launch.compiled [--modes default reduce-overhead] [--limit-s 75] [--out FILE]
 
 Each function stands between a product and an addition. It is compiled by Inductor three times: with this package's
 kernel as the code launches it, with the same kernel as one operator, and with torch's own function. Nothing waits for
 a call, the three take turns in rounds of random order, and the least round of each counts. Results are compared with
-those outside of compiled code, and the code is read for what stands in it. A GPU is needed.
+those outside of compiled code, and the code is read for what stands in it. The last lines are the geometric mean and
+the largest of the ratios to torch's own. A GPU is needed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import statistics
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,6 +27,7 @@ from torch._inductor.utils import run_and_get_code
 import triton_ops
 from benchmarks.document import headed, save
 from benchmarks.launch_cost import least_us
+from triton_ops.backend import CandidateError
 
 LIMITS = {"launch": 1.25, "operator": 1.5}
 MODES = ("default", "reduce-overhead")
@@ -111,20 +116,41 @@ def told(name: str, row: Mapping[str, Any]) -> None:
     print(f"{name}: {ratios}{kept}; {us}{'; WRONG: ' + ', '.join(wrong) if wrong else ''}", flush=True)
 
 
+def summary(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line for each way: ratios to torch's own, and how many rows are over the limit or not what they should be."""
+    lines = []
+    for way, limit in LIMITS.items() if figures else ():
+        ratios = [row["ratio"][way] for row in figures.values()]
+        over = sum(ratio > limit for ratio in ratios)
+        other = sum(row["stands"][way] != way for row in figures.values())
+        wrong = sum(not row["right"][way] for row in figures.values())
+        mean = math.exp(statistics.fmean(map(math.log, ratios)))
+        lines.append(f"{way}: {len(ratios)} rows, mean {mean:.2f}, largest {max(ratios):.2f}, {over} over {limit:.2f}, "
+                     f"{other} stand otherwise, {wrong} wrong")  # fmt: skip
+    return lines
+
+
 def main() -> None:
     """Measure, and tell."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--only", nargs="+", metavar="FUNCTION", help="such as softmax; default: all")
+    parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no further row after so many seconds")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     options = parser.parse_args()
     args = tuple(torch.randn(256, 256, device="cuda", dtype=torch.bfloat16) / 16 for _ in range(2))
-    figures = {}
-    for mode in options.modes:
-        for name in options.only or functions():
-            row = figures[f"{name}, {mode}"] = measured(name, mode, args)
-            told(f"{name}, {mode}", row)
+    figures, end = {}, time.monotonic() + options.limit_s
+    for name in options.only or functions():
+        for mode in options.modes:
+            if time.monotonic() < end:
+                try:
+                    row = figures[f"{name}, {mode}"] = measured(name, mode, args)
+                except Exception as error:  # noqa: BLE001 - torch's compiler raises what it likes, and the rest goes on
+                    print(f"{name}, {mode}: FAILED: {CandidateError.one_line(error)}", flush=True)
+                else:
+                    told(f"{name}, {mode}", row)
+    print("\n".join(summary(figures)))
     if options.out is not None:
         device = torch.cuda.get_device_name()
         save(options.out, headed("python -m benchmarks.launch.compiled", options.commit, device=device,

@@ -195,29 +195,31 @@ def test_a_shipped_product_runs_inside_compiled_code_and_cuda_graphs():
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-@pytest.mark.parametrize("name", ["matmul", "softmax", "layer_norm", "flash_attention"])
-def test_compiled_code_launches_a_shipped_kernel_itself_with_the_bits_of_a_call(name, mode):
+def test_compiled_code_launches_shipped_kernels_itself_with_the_bits_of_calls(mode):
     tile = {"BM": 64, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 2}
-    rows = {"BLOCK_SIZE": 256, "ROWS": 4, "num_warps": 4}
-    tiles = {"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
     x, w = drawn(256, 256), drawn(256, 256)
 
     def attend(x):
         heads = x.view(1, 256, 4, 64).transpose(1, 2)
-        return flash_attention(heads, heads, heads, config=tiles)
+        return flash_attention(heads, heads, heads)
 
-    function = {
-        "matmul": lambda x: matmul(x, w, config=tile),
-        "softmax": lambda x: softmax(x, config=rows),
-        "layer_norm": lambda x: layer_norm(x, w[0], w[1], config=rows),
-        "flash_attention": attend,
-    }[name]
-    compiled = torch.compile(lambda x: function(x * 2).relu(), fullgraph=True, mode=mode)
-    result, texts = run_and_get_code(compiled, x)
-    assert "torch.ops.triton_ops." not in "".join(texts)
+    launched = [
+        lambda x: matmul(x, w, config=tile),
+        lambda x: matmul(x, w, config={**tile, "ALGORITHM": "split_k", "SPLIT": 2}),
+        lambda x: matmul(x, w, config={**tile, "LOADS": "host"}),
+        lambda x: softmax(x, config={"BLOCK_SIZE": 256, "ROWS": 4, "num_warps": 4}),
+        softmax,
+        lambda x: fused_gated_mlp(x[None], w, w)[0],
+    ]
+    operators = [lambda x: layer_norm(x, w[0], w[1]), attend]
+    functions = [*launched, *operators]
+    compiled = torch.compile(lambda x: [each(x * 2).relu() for each in functions], fullgraph=True, mode=mode)
+    results, texts = run_and_get_code(compiled, x)
+    assert "".join(texts).count("= torch.ops.triton_ops.") == len(operators)
     for _ in range(3):
-        assert torch.equal(result, function(x * 2).relu())
-        result = compiled(x)
+        for nth, (each, result) in enumerate(zip(functions, results, strict=True)):
+            assert torch.equal(result, each(x * 2).relu()), nth
+        results = compiled(x)
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])

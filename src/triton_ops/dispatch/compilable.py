@@ -1,10 +1,11 @@
 """Public functions inside compiled code: a call is one operator of torch, or its launches where a compiler writes them.
 
 A function decorated with `compilable` runs as it is. While torch traces, its call becomes one operator, as
-`torch_operators` has it. Where no size may change and a winner is known, or the caller gives a config, the function is
-run on tensors without memory. If all its launches are such that Inductor can write them, the config becomes a constant
-of the graph, and the launches stand in the compiled code. The operator stays, and chooses when it runs, where a size is
-dynamic, nothing is known of the problem, the program is exported, or a launch has what compiled code does not keep.
+`torch_operators` has it. Where no size may change, the function is run on tensors without memory. If all its launches
+are such that Inductor can write them, the config becomes a constant of the graph, and the launches stand in the
+compiled code. The operator stays, and chooses when it runs, where a size is dynamic, the program is exported, a thread
+is inside of `tuning` or `on_miss`, a miss does more than to run the default, or a launch has what compiled code does
+not keep.
 """
 
 from __future__ import annotations
@@ -69,6 +70,9 @@ class _Launches:
         options = [(name, value) for name, value in launch.options.items() if name not in _KEPT]
         if strange := [f"{name}={value}" for name, value in options if OPEN.get(name, MISS) != value]:
             raise _UnwrittenError(f"torch.compile does not keep {', '.join(strange)}")
+        numbers = {param.name: launch.values[param.name] for param in kernel.params if not param.is_constexpr}
+        if wide := [f"{name}={value}" for name, value in numbers.items() if type(value) is float]:
+            raise _UnwrittenError(f"torch.compile makes {', '.join(wide)} a number of 64 bits, and Triton one of 32")
         self.passed |= _storages(launch.values.values())
         names = written_by(kernel, launch)
         if not launch.values.keys() >= {*names}:  # torch 2.11 may name a part of a descriptor

@@ -48,6 +48,7 @@ within = WITHIN.get
 asking = SimpleNamespace(now=False)
 """Whether a thread is inside of `on_miss` or `tuning`, for code that torch has compiled, which reads no context."""
 _asking: list[Any] = []
+_asking_guard = ForkSafeLock()
 _COUNTED_FROM = 1 << 62
 
 
@@ -55,13 +56,15 @@ _COUNTED_FROM = 1 << 62
 def asked(variable: ContextVar[Any], value: Any) -> Iterator[None]:
     """Set what this thread or task asks of launches, inside of the block."""
     token = variable.set(value)
-    _asking.append(token)
-    asking.now = True
+    with _asking_guard:
+        _asking.append(token)
+        asking.now = True
     try:
         yield
     finally:
-        _asking.remove(token)
-        asking.now = bool(_asking)
+        with _asking_guard:
+            _asking.remove(token)
+            asking.now = bool(_asking)
         variable.reset(token)
 
 

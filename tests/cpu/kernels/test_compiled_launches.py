@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import logging
+import re
+import warnings
 
 import pytest
 
@@ -12,7 +15,7 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
 import triton_ops  # noqa: E402
-from tests.launches import cpu_as_gpu, launches_that_do_nothing  # noqa: E402
+from tests.launches import cpu_as_gpu, launches_that_do_nothing, ordinary_launches  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.traced import code_of, tracing, written_by_inductor  # noqa: E402
 from triton_ops import fused_rmsnorm_rope, grouped_matmul, layer_norm, matmul, softmax  # noqa: E402
@@ -111,10 +114,11 @@ WITH_CONFIG = {
     "fused_rmsnorm_rope": (fused_rmsnorm_rope, (tokens, weight, table, table)),
     "grouped_matmul": (grouped_matmul, (x, new(4, 256, 64), ends)),
     "quantize_fp8": (lambda x, config=None: quantize_fp8(x, granularity="row", config=config), (x,)),
-    "dequantize_fp8": (dequantize_fp8, (codes, torch.ones(()))),
+    "dequantize_fp8": (dequantize_fp8, (codes, torch.ones(64, 1))),
     "flash_attention": (triton_ops.flash_attention, (new(1, 2, 64, 64),) * 3),
     "fused_gated_mlp": (triton_ops.fused_gated_mlp, (tokens, new(128, 256), new(128, 256))),
 }
+TAKES_A_FLOAT = {"layer_norm": "eps", "fused_rmsnorm_rope": "eps", "flash_attention": "factor"}
 OF_MATMUL = {
     "pointers": ({}, (a, b)),
     "two launches": ({"ALGORITHM": "split_k", "SPLIT": 2}, (a, b)),
@@ -139,13 +143,24 @@ def check_written(call, args, launched, written):
         assert (name, given[-3:], own_tensors) == (plain_name, grid, tensors)
         assert is_part(own_numbers, numbers)  # those that are no constants
     assert "clone" not in code
+    signatures = re.findall(r"async_compile.triton\('(\w+)'.*?'signature': ({.*?})", code, re.DOTALL)
+    assert {name for name, _ in signatures} == {name for name, _ in written}
+    for name, text in signatures:
+        own, plain_types = ast.literal_eval(text), launched.signatures[name]
+        assert own.keys() == plain_types.keys()
+        assert all(own[each] in (plain, "constexpr") for each, plain in plain_types.items())
 
 
 @pytest.mark.parametrize("name", WITH_CONFIG)
-def test_a_call_with_a_config_is_launched_by_compiled_code_as_outside(name, launched, written):
+def test_a_call_with_a_config_is_launched_by_compiled_code_as_outside(name, launched, written, caplog):
     function, args = WITH_CONFIG[name]
     config = default_of(lambda: function(*args))
-    check_written(lambda *args: function(*args, config=config), args, launched, written)
+    if name not in TAKES_A_FLOAT:
+        check_written(lambda *args: function(*args, config=config), args, launched, written)
+        return
+    with caplog.at_level(logging.INFO, "triton_ops"):
+        assert OPERATORS in code_of(lambda *args: function(*args, config=config), *args)
+    assert f"torch.compile makes {TAKES_A_FLOAT[name]}=" in caplog.text
 
 
 @pytest.mark.parametrize("name", OF_MATMUL)
@@ -258,12 +273,42 @@ def test_a_matrix_that_begins_where_no_descriptor_can_stays_an_operator(offset, 
     assert (len(written), len(launched.made)) == ((0, 1) if offset == 1 else (1, 0))
 
 
+@pytest.mark.parametrize("tuned", [False, True])
+def test_weights_whose_distance_in_memory_counts_are_read_by_an_operator(tuned, launched, written):
+    """A graph is for all weights of these shapes, wherever they are."""
+    x, (gate, up) = new(1, 16, 128), new(256, 128).chunk(2)
+    joined = {**default_of(lambda: triton_ops.fused_gated_mlp(x, gate, up)), "LOADS": "host", "JOINED": True}
+    if tuned:
+        remember(lambda: triton_ops.fused_gated_mlp(x, gate, up), joined)
+    launched.made.clear()
+    compiled = torch.compile(lambda *args: triton_ops.fused_gated_mlp(*args, config=None if tuned else joined))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch warns where the address of a tensor without memory is read
+        compiled(x, gate, up)
+    assert not written
+    ((_, _, _, _, args),) = launched.made
+    assert [2, 128, 128] in [list(each.shape) for each in args if Arguments.is_descriptor(each)]
+
+
 def test_the_forward_with_a_gradient_is_launched_by_compiled_code(launched, written):
     own = x.clone().requires_grad_()
     torch.compile(lambda x: softmax(x, config=ROWS), fullgraph=True)(own).sum().backward()
     assert [name for name, _ in written] == ["softmax_kernel"]
     assert [name for name, *_ in launched.made] == ["softmax_backward_kernel"]
     assert own.grad.shape == x.shape
+
+
+@pytest.mark.parametrize("name", WITH_CONFIG)
+def test_a_call_of_an_operator_is_known(name, launched):
+    function, args = WITH_CONFIG[name]
+    compiled = torch.compile(lambda *args: function(*args), backend="eager", fullgraph=True)
+    for _ in range(3):
+        compiled(*args)
+    launched.made.clear()
+    with ordinary_launches() as ordinary:
+        compiled(*args)
+    assert launched.made
+    assert not ordinary
 
 
 def test_an_exported_program_holds_the_operator_and_no_config(launched, written):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,10 +15,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import triton_ops  # noqa: E402
 from tests.launches import cpu_as_gpu, launches_that_do_nothing, ordinary_launches  # noqa: E402
-from triton_ops import flash_attention, fp8_gemm, fused_gated_mlp, layer_norm, matmul, softmax  # noqa: E402
+from triton_ops import (  # noqa: E402
+    flash_attention,
+    fp8_gemm,
+    fused_gated_mlp,
+    fused_rmsnorm_rope,
+    grouped_matmul,
+    layer_norm,
+    matmul,
+    softmax,
+)
 from triton_ops.backend.callables import Source  # noqa: E402
 from triton_ops.dispatch.decision import forget_decisions  # noqa: E402
-from triton_ops.kernels.fp8_quantize import quantize_fp8  # noqa: E402
+from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402
 
 pytestmark = pytest.mark.triton
 HALF = torch.float16
@@ -164,6 +175,34 @@ def test_bad_input_is_refused_after_good_calls_as_before(launched):
         call()
     assert {name: said(call) for name, call in BAD.items()} == before
     assert all(before.values())
+
+
+TOKENS, TABLE, CODES = torch.zeros(1, 2, 64), torch.zeros(2, 16), torch.zeros(32, 32).to(torch.float8_e4m3fn)
+OF_EACH = {
+    matmul: (A, B),
+    softmax: (X,),
+    layer_norm: (X, W, W),
+    flash_attention: (A.view(1, 2, 16, 32),) * 3,
+    fused_gated_mlp: (TOKENS, torch.zeros(8, 64), torch.zeros(8, 64)),
+    fused_rmsnorm_rope: (TOKENS, W, TABLE, TABLE),
+    grouped_matmul: (A, torch.zeros(1, 32, 16, dtype=HALF), torch.tensor([32])),
+    fp8_gemm: (CODES, CODES.t(), torch.ones(()), torch.ones(())),
+    quantize_fp8: (X,),
+    dequantize_fp8: (CODES, torch.ones(())),
+}
+
+
+@pytest.mark.parametrize("function", OF_EACH, ids=lambda function: function.__name__)
+def test_a_call_by_names_is_known(launched, function):
+    named = dict(zip(inspect.signature(function).parameters, OF_EACH[function], strict=False))
+    forget_decisions()
+    for _ in range(3):
+        function(**named)
+    launched.made.clear()
+    with ordinary_launches() as ordinary:
+        function(**named)
+    assert launched.made
+    assert not ordinary
 
 
 def test_a_config_that_is_changed_in_place_counts_at_the_next_call(launched):
