@@ -41,8 +41,7 @@ class Apart:
         self, module: str, *words: object, leftovers: child.Leftovers, life_s: float, output: int,
         files: Sequence[int], env: Mapping[str, str],
     ) -> None:  # fmt: skip
-        ours, theirs = child.socket_pair()
-        self._connection = OwnFile(ours.detach())
+        self._connection, theirs = child.socket_pair()
         self.returncode: int | None = None
         with theirs:
             subprocess.run(
