@@ -115,6 +115,14 @@ def test_each_side_of_a_connection_for_both_speaks_when_it_likes():
         worker.kill()
 
 
+@pytest.mark.processes
+def test_code_that_closes_all_files_ends_its_worker_and_keeps_its_own(worker, tmp_path):
+    own = f"[open(f'{tmp_path}/own{{n}}', 'w') for n in range(20)]"
+    error = lost(worker, f"os.closerange(3, 100) or setattr(sys, 'own', {own})")
+    assert str(error).startswith("its process exited with code 1 during its try")
+    assert [path.read_text() for path in tmp_path.iterdir()] == [""] * 20
+
+
 # Time limits
 
 
