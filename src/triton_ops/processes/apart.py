@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from triton_ops.base import OwnFile, Process, cached_property
+from triton_ops.base import Process, cached_property
 from triton_ops.processes import child
 
 _LOOK_MS = 500.0  # between two looks whether the program has closed the connection

@@ -233,6 +233,14 @@ def test_a_wait_ends_at_its_limit_after_a_pause():
     os.close(writing)
 
 
+def test_a_wait_ends_at_the_moment_of_its_limit():
+    looks = []
+    clock = AwakeClock(Seconds())
+    assert not clock.wait(looks.append, 1.0)
+    assert clock.now() == 1.25, "no further look at the clock"
+    assert looks == [500.0, 250.0]
+
+
 PATIENCE = Patience(launch_s=4.0, trial_s=20.0)
 
 
