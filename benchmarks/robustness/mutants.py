@@ -7,8 +7,9 @@ A change is made in a copy of the project, which the tests import in place of th
 tests run until the first one fails, those of the file with the most similar name first, and those that start processes
 last. Tests that fail without any change on this machine are left out, and named. A run that takes three times as long
 as without a change has seen it too. The same seed asks for the same changes, whatever was changed in other functions
-meanwhile. Changes whose effect nobody could see stand in `equivalent_changes.json`, with the reason, and are not asked
-for.
+meanwhile. A change may have the tests end every process that this user may end. They therefore run in a namespace of
+processes, from which none outside can be reached; where none can be made, as without root, nothing is run. Changes
+whose effect nobody could see stand in `equivalent_changes.json`, with the reason, and are not asked for.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ EQUIVALENT = Path(__file__).with_name("equivalent_changes.json")
 LEAST_S = 60.0  # before a run counts as too long: other programs run as well
 PASSES = ("not gpu and not processes", "processes and not gpu")
 NO_TESTS = 5  # how pytest exits where the marks leave none
+CONFINED = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", '"$@"; exit "$?"', "sh")
+"""Runs a command as the second process of a namespace of its own, since the first one adopts orphans."""
 
 
 def drawn(room: str, seed: int, count: int, project: Path = PROJECT) -> dict[Change, Changed]:
@@ -76,6 +79,10 @@ class Copy:
         self._environment = {**os.environ, "PYTHONPATH": paths, "CI": "1"}  # Hypothesis draws the same examples
         # Bytecode that goes by the text: a change may have the size and the second of what was there before.
         self._python("-m", "compileall", "-qq", "--invalidation-mode", "checked-hash", "src", "serving")
+        if self._run([sys.executable, "-c", "import os; assert os.getpid() == 2"], None)[0]:
+            raise SystemExit(
+                "A changed test may end all processes of this user, and `unshare --pid` fails: run as root."
+            )
         if not self._python("-c", "import triton_ops; print(triton_ops.__file__)").startswith(str(folder)):
             raise SystemExit("The tests would import another triton_ops than the copy. Unset PYTHONSAFEPATH.")
 
@@ -120,7 +127,12 @@ class Copy:
         """The exit code, None after the limit, and the output."""
         with tempfile.TemporaryFile("w+") as out:
             process = subprocess.Popen(
-                words, cwd=self.folder, env=self._environment, stdout=out, stderr=out, start_new_session=True
+                [*CONFINED, *words],
+                cwd=self.folder,
+                env=self._environment,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
             )
             try:
                 code: int | None = process.wait(limit_s)

@@ -178,8 +178,6 @@ OPENERS = {
 OPEN_THEMSELVES = {
     "triton_ops.timing.timer": "the kernel's own counters of a thread",
     "triton_ops.device.probing": "the kernel's own files of memory and of processors",
-    "triton_ops.processes.worker_process": "a pipe",
-    "triton_ops.processes.channel": "a pipe or a socket",
     "triton_ops.base.page": "what this package brings, in an archive too",
     "triton_ops.base.host": "the kernel's own files of processes, and of limits",
     "triton_ops.processes.child": "the kernel's own file of a process, a file without a name, and bytecode",

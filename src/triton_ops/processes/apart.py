@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from triton_ops.base import OwnFile, Process, cached_property
+from triton_ops.base import Process, cached_property
 from triton_ops.processes import child
 
 _LOOK_MS = 500.0  # between two looks whether the program has closed the connection
@@ -41,8 +41,7 @@ class Apart:
         self, module: str, *words: object, leftovers: child.Leftovers, life_s: float, output: int,
         files: Sequence[int], env: Mapping[str, str],
     ) -> None:  # fmt: skip
-        ours, theirs = child.socket_pair()
-        self._connection = OwnFile(ours.detach())
+        self._connection, theirs = child.socket_pair()
         self.returncode: int | None = None
         with theirs:
             subprocess.run(

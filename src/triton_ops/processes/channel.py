@@ -75,18 +75,16 @@ class GarbledError(Exception):
 class Channel:
     """This process's end of a connection: it never waits without a limit, and never reads what is no message.
 
-    It closes its descriptors, which may be one. On a `duplex` connection either side sends when it likes, and one
+    It closes its files, which may be one. On a `duplex` connection either side sends when it likes, and one
     thread may send while another one receives.
     """
 
-    def __init__(self, incoming: int, outgoing: int, *, duplex: bool = False) -> None:
-        self._in = OwnFile(incoming)
-        self._out = self._in if outgoing == incoming else OwnFile(outgoing)
-        self._duplex = duplex
+    def __init__(self, incoming: OwnFile, outgoing: OwnFile, *, duplex: bool = False) -> None:
+        self._in, self._out, self._duplex = incoming, outgoing, duplex
         self._arrived_bytes = bytearray()
         self._unsent: list[memoryview] = []
-        for descriptor in (incoming, outgoing):
-            os.set_blocking(descriptor, False)
+        for file in (incoming, outgoing):
+            os.set_blocking(file.fileno(), False)
 
     @property
     def held(self) -> bool:
@@ -134,7 +132,7 @@ class Channel:
         return bool(not self.held or self._arrived_bytes or self._in.ready(select.POLLIN, 1e3 * seconds))
 
     def close(self) -> None:
-        """Close the descriptors; a second time, or in another thread meanwhile, does nothing."""
+        """Close the files; a second time, or in another thread meanwhile, does nothing."""
         self._in.close()
         self._out.close()
 

@@ -161,8 +161,8 @@ def _check_system() -> None:
         )
 
 
-def pipe(*, large: bool = False) -> tuple[int, int]:
-    """A pipe to a new process: a descriptor to read from, and one to write to; `large` for tensors.
+def pipe(*, large: bool = False) -> tuple[OwnFile, OwnFile]:
+    """A pipe to a new process: a file to read from, and one to write to; `large` for tensors.
 
     With the usual 64 KiB two processes take turns thousands of times for tensors of some hundred MB: 140 MB took 1.3 s
     on a virtual machine that is slow to wake a process. Linux gives a user 64 MiB of pipes, and then tiny ones.
@@ -175,37 +175,33 @@ def pipe(*, large: bool = False) -> tuple[int, int]:
     return reader, writer
 
 
-def socket_pair() -> tuple[socket.socket, socket.socket]:
+def socket_pair() -> list[OwnFile]:
     """Two sockets that are connected with each other."""
     _check_system()
     ours, theirs = socket.socketpair()
-    one, other = _move(ours.detach(), theirs.detach())
-    return socket.socket(fileno=one), socket.socket(fileno=other)
+    return _move(ours.detach(), theirs.detach())
 
 
 def file_without_a_name() -> OwnFile:
     """A temporary file that is gone when it is closed."""
     with tempfile.TemporaryFile() as file:
-        return OwnFile(_other(file.fileno()))
+        return _other(file.fileno())
 
 
-def _move(*descriptors: int) -> list[int]:
-    """Descriptors for the same files in place of these, none of which is a standard stream's."""
-    copies: list[int] = []
+def _move(*descriptors: int) -> list[OwnFile]:
+    """The same files in place of these descriptors, under numbers of which none is a standard stream's."""
     try:
-        copies.extend(map(_other, descriptors))
-    except OSError:
-        for descriptor in copies:
-            os.close(descriptor)
-        raise
+        with contextlib.ExitStack() as undo:
+            copies = [undo.enter_context(_other(descriptor)) for descriptor in descriptors]
+            undo.pop_all()
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
     return copies
 
 
-def _other(descriptor: int) -> int:
-    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST)
+def _other(descriptor: int) -> OwnFile:
+    return OwnFile(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST))
 
 
 _MOST_S = 2.0  # waited for processes that were killed to be gone

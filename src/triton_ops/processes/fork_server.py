@@ -218,7 +218,7 @@ class ForkServer:
             undo.callback(self._temporary.remove)
             self._errors = undo.enter_context(child.file_without_a_name())
             ours, theirs = child.socket_pair()
-            self._socket = undo.enter_context(OwnFile(ours.detach()))
+            self._socket = undo.enter_context(ours)
             leftovers = child.Leftovers(self._family, self._temporary.path)
             with theirs:
                 self._process = subprocess.Popen(
@@ -240,8 +240,7 @@ class ForkServer:
             with there:
                 pid = self._ask(_FORK, 0, (there.fileno(), errors.fileno()))
             undo.pop_all()
-        descriptor = here.detach()
-        return ForkedProcess(self, pid, Channel(descriptor, descriptor), errors)
+        return ForkedProcess(self, pid, Channel(here, here), errors)
 
     def code_of(self, pid: int) -> int | None:
         """The exit code of a process, or minus the number of the signal that ended it; None while it runs."""

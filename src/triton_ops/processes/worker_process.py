@@ -172,8 +172,8 @@ class WorkerProcess:
     def _start(
         self, undo: contextlib.ExitStack, program: str, device: str, imports: Sequence[str],
         changes: Mapping[str, str], early_s: float,
-    ) -> tuple[int, int]:  # fmt: skip
-        """Start the process, and the thread that reads its output; the descriptors of its connection.
+    ) -> tuple[OwnFile, OwnFile]:  # fmt: skip
+        """Start the process, and the thread that reads its output; the files of its connection.
 
         `undo` has what a failure is to undo.
 
@@ -183,7 +183,7 @@ class WorkerProcess:
             answers, answers_in = _pipe(undo, theirs)
             questions_out, questions = _pipe(theirs, undo, large=True)
             lines, lines_in = _pipe(undo, theirs)
-            there = questions_out, answers_in
+            there, output = (questions_out.fileno(), answers_in.fileno()), lines_in.fileno()
             leftovers = child.Leftovers(self._family, self._temporary.path)
             words = (*there, 0 if early_s else os.getpid(), device, *imports)
             # On a GPU torch need not look for further backends among all packages.
@@ -192,14 +192,14 @@ class WorkerProcess:
             self._lines: deque[str] = deque(maxlen=_LINES)
             if early_s:
                 self._process: subprocess.Popen[bytes] | Apart = Apart(
-                    program, *words, leftovers=leftovers, life_s=early_s, output=lines_in, files=there,
+                    program, *words, leftovers=leftovers, life_s=early_s, output=output, files=there,
                     env=environment(starting=True),
                 )  # fmt: skip
-                self._unheard, self._environment = OwnFile(lines), environment
+                self._unheard, self._environment = lines, environment
             else:
                 command = child.command(program, *words, leftovers=leftovers)
-                self._listen(OwnFile(lines), lambda: subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in, pass_fds=there,
+                self._listen(lines, lambda: subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=there,
                     env=environment(), start_new_session=True,
                 ))  # fmt: skip
         undo.callback(self._process.wait)
@@ -387,11 +387,11 @@ class WorkerProcess:
             os.waitid(os.P_PID, started.result().pid, os.WEXITED | os.WNOWAIT)  # its output may end before it
 
 
-def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack, *, large: bool = False) -> tuple[int, int]:
+def _pipe(
+    reader: contextlib.ExitStack, writer: contextlib.ExitStack, *, large: bool = False
+) -> tuple[OwnFile, OwnFile]:
     reader_end, writer_end = child.pipe(large=large)
-    reader.callback(os.close, reader_end)
-    writer.callback(os.close, writer_end)
-    return reader_end, writer_end
+    return reader.enter_context(reader_end), writer.enter_context(writer_end)
 
 
 def _ending(code: int | None, step: str, last: str) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
 from triton_ops import Config, FunctionKernel, TensorSpec
-from triton_ops.backend import Arguments, Compiler, CompilerNeeds
+from triton_ops.backend import Arguments, Compiler, CompilerNeeds, compilers
 from triton_ops.backend.compilers import compiler_environment
 from triton_ops.exceptions import TargetError
 from triton_ops.values import Compiled, Status
@@ -65,12 +65,12 @@ def test_a_server_does_for_those_who_need_as_much_or_less():
 
 
 def test_a_compiling_process_sees_no_gpu_and_the_cache_of_this_one(monkeypatch, tmp_path):
-    folder = pytest.importorskip("triton").knobs.cache
-    monkeypatch.setattr(folder, "dir", str(tmp_path / "kernels"))
-    variables = compiler_environment()
-    assert [variables[name] for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")] == [
-        ""
-    ] * 3
+    knobs = pytest.importorskip("triton").knobs.cache
+    with knobs.scope():
+        knobs.dir = str(tmp_path / "kernels")
+        variables = compiler_environment()
+    hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    assert [variables[name] for name in hidden] == ["", "", ""]
     assert variables["TRITON_CACHE_DIR"] == str(tmp_path / "kernels")
-    monkeypatch.delitem(sys.modules, "triton")
+    monkeypatch.setattr(compilers, "sys", SimpleNamespace(modules={}))  # of a process that has not imported Triton
     assert "TRITON_CACHE_DIR" not in compiler_environment()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 
 import pytest
@@ -235,6 +236,23 @@ def causal(q, k, y, n, BM: tl.constexpr, BN: tl.constexpr):
     tl.store(y + rows, total)
 
 
+@triton.jit
+def two_products(q, k, v, y, n, width, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, STAGES: tl.constexpr):
+    rows, ends = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, 32)
+    total = tl.zeros((BM, 32), tl.float32)
+    for start in tl.range(0, n, BN, num_stages=STAGES):
+        columns = start + tl.arange(0, BN)
+        scores = tl.zeros((BM, BN), tl.float32)
+        for first in range(0, width, BD):
+            inner = first + tl.arange(0, BD)
+            left = tl.load(q + rows[:, None] * width + inner[None, :], mask=inner[None, :] < width)
+            right = tl.load(k + columns[None, :] * width + inner[:, None], mask=inner[:, None] < width)
+            scores = tl.dot(left, right, scores)
+        values = tl.load(v + columns[:, None] * 32 + ends[None, :], mask=columns[:, None] < n)
+        total = tl.dot(scores.to(tl.float16), values, total)
+    tl.store(y + rows[:, None] * 32 + ends[None, :], total)
+
+
 @triton.autotune([triton.Config({"B": B}) for B in SIZES], key=["n"])
 @triton.jit
 def listed(x, n, B: tl.constexpr):
@@ -273,6 +291,19 @@ def test_rules_say_what_the_kernel_asserts_and_what_the_device_holds():
     assert rules["shared"].kept_by(config)
     assert not rules["shared"].kept_by({**config, "BM": 256, "BK": 256})
     assert read.space.why_not(read.space.default_config) is None
+
+
+def test_of_several_products_the_least_that_they_load_ahead_has_to_fit():
+    """The smaller side of each sum, and the smallest step: one of them may need no more."""
+    given = {"q": TensorSpec((4096, 512), "float16"), "n": 4096, "width": 512}
+    read = ReadSpace.of(two_products, given, Target.named("sm_90"))
+    [shared] = (rule for rule in read.constraints if rule.name == "shared")
+    room, verdicts = Target.named("sm_90").shared_bytes_per_block, set()
+    for m, n, d, stages in itertools.product((16, 64, 256), (16, 64, 256), (16, 64, 256), (2, 16, 40)):
+        needed = 2 * min(m, n, 32) * min(n, d) * (stages - 1)
+        assert shared.kept_by({"BM": m, "BN": n, "BD": d, "num_stages": stages}) == (needed <= room)
+        verdicts.add(needed <= room)
+    assert verdicts == {True, False}
 
 
 @pytest.mark.parametrize(("dtype", "least"), [("int8", 32), ("float8_e4m3fn", 32), ("float16", 16)])

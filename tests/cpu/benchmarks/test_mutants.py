@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import shutil
+import subprocess
+import sys
 
 import pytest
-from benchmarks.robustness.mutants import EQUIVALENT, PACKAGE, PROJECT, drawn
+from benchmarks.robustness.mutants import CONFINED, EQUIVALENT, PACKAGE, PROJECT, drawn
 from benchmarks.robustness.wrong_changes import changes_in
 
 SOURCE = '''
@@ -83,3 +87,15 @@ def test_changes_that_change_nothing_are_told_with_the_reason_and_are_those_of_t
         assert row.pop("why")
         file = PROJECT / PACKAGE / row["file"]
         assert row in [change.__dict__ for change in changes_in(file.read_bytes(), row["file"])], row
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid(), reason="it needs root, and Linux")
+def test_what_a_changed_test_runs_can_end_no_process_outside():
+    program = "import os, sys\ntry: os.kill(int(sys.argv[1]), 0)\nexcept ProcessLookupError: print(os.getpid())"
+    words = [*CONFINED, sys.executable, "-c", program, str(os.getpid())]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if "Operation not permitted" in done.stderr:
+        pytest.skip("this container may not make a namespace of processes")
+    assert done.stdout == "2\n"
+    assert subprocess.run([*CONFINED, "false"], check=False).returncode == 1

@@ -113,6 +113,29 @@ def test_finalists_are_the_fastest_of_each_program_and_those_that_always_race():
     assert finalists({}, few, ()) == []
 
 
+def test_results_of_what_ties_and_of_the_winner_are_checked_again_and_of_no_other(monkeypatch):
+    checked, repeated = [], Noisy.wrong_when_repeated
+
+    def noted(device, config, sampler, launches, seconds):
+        checked.append((config, launches))
+        return repeated(device, config)
+
+    monkeypatch.setattr(Noisy, "wrong_when_repeated", noted)
+    outcome = compared({DEFAULT: 1.0, RIVAL: 1.0, THIRD: 2.0})
+    assert (outcome.winner.config, set(outcome.ties)) == (DEFAULT, {DEFAULT, RIVAL})
+    assert checked == [(RIVAL, 12), (DEFAULT, 44)]
+    checked.clear()
+    compared({DEFAULT: 1.0, RIVAL: 0.5}, settle=False, race=QUICK.race)
+    assert (RIVAL, 12) in checked, "what stayed to the end, where others decide"
+    assert checked[-1] == (RIVAL, 44)
+    checked.clear()
+    compared({DEFAULT: 35.0, RIVAL: 20.0})
+    assert checked == [(RIVAL, 7)], "140 ms of it"
+    checked.clear()
+    compared({DEFAULT: 900.0, RIVAL: 400.0})
+    assert checked == [(RIVAL, 2)]
+
+
 # Further processes
 
 

@@ -29,7 +29,7 @@ from benchmarks.robustness.workers import workers_of
 from tests.limits import eventually
 from triton_ops import release_processes, tune
 from triton_ops.base import Process
-from triton_ops.evaluation import Assignment, Stations, idle_worker
+from triton_ops.evaluation import Assignment, Stations, idle_worker, worker
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.worker import UsersModules, _give_up
 from triton_ops.processes import Surroundings
@@ -210,6 +210,13 @@ def test_a_worker_gives_the_gpus_memory_up_and_modules_that_hold_much_of_it(held
     monkeypatch.setattr(cuda, "empty_cache", lambda: seen.append("empty"))
     _give_up(SimpleNamespace(forget=lambda: seen.append("forget")))
     assert seen == calls
+
+
+def test_a_worker_that_is_to_rest_gives_up_what_it_holds_before_it_answers(monkeypatch):
+    seen = []
+    monkeypatch.setattr(worker, "_give_up", lambda _modules: seen.append("gives up"))
+    worker.serve([idle_worker.Rest()], seen.append, "cpu")
+    assert seen == ["gives up", worker.WorkerAnswer(value="")]
 
 
 @pytest.mark.processes

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.torchless import closes_its_output, crashes_beside_a_child, sends_a_message, writes_where_it_can
 from triton_ops import Status, tune
+from triton_ops.base import OwnFile
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.idle_worker import new as new_worker
 from triton_ops.processes import GarbledError, WorkerLostError
@@ -27,7 +28,7 @@ from triton_ops.request import Patience
 @pytest.fixture
 def ends():
     ours, theirs = socket.socketpair()
-    here = ours.detach()
+    here = OwnFile(ours.detach())
     channel, there = Channel(here, here), os.dup(theirs.fileno())
     yield channel, ChildsEnd(there, there), theirs
     channel.close()
@@ -85,7 +86,7 @@ def test_a_message_that_does_not_fit_is_begun_and_finished_later(ends):
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no call for it")
 def test_a_pipe_to_a_new_process_takes_a_large_part_of_a_message_at_once():
     reader, writer = pipe(large=True)
-    channel, childs = Channel(reader, writer), ChildsEnd(os.dup(reader), os.dup(writer))
+    channel, childs = Channel(reader, writer), ChildsEnd(os.dup(reader.fileno()), os.dup(writer.fileno()))
     channel.begin(os.urandom(1 << 19))
     assert not channel._unsent
     assert len(childs.receive()) == 1 << 19
@@ -111,7 +112,7 @@ def test_a_message_in_parts_is_waited_for_and_its_end_is_noticed(ends):
 def test_bytes_that_are_no_message_end_the_wait(stray):
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        channel = Channel(os.dup(ours.fileno()), os.dup(ours.fileno()))
+        channel = Channel(*[OwnFile(os.dup(ours.fileno()))] * 2)
         theirs.sendall(stray)
         ChildsEnd(os.dup(theirs.fileno()), os.dup(theirs.fileno())).send("an answer")
         theirs.shutdown(socket.SHUT_WR)
@@ -134,7 +135,7 @@ def test_a_message_with_bytes_within_it_is_none(ends, place):
 def test_a_message_of_which_one_bit_of_its_content_is_another_is_none(message, data):
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        channel = Channel(os.dup(ours.fileno()), os.dup(ours.fileno()))
+        channel = Channel(*[OwnFile(os.dup(ours.fileno()))] * 2)
         ChildsEnd(os.dup(theirs.fileno()), os.dup(theirs.fileno())).send(message)
         whole = bytearray(os.read(channel._in.fileno(), 1 << 16))
         begin = bytes(whole).rindex(message)  # within the pickle, so that it stays one
@@ -230,6 +231,14 @@ def test_a_wait_ends_at_its_limit_after_a_pause():
     assert clock.wait(ready.poll, 0.0), "what is there counts, even late"
     os.close(reading)
     os.close(writing)
+
+
+def test_a_wait_ends_at_the_moment_of_its_limit():
+    looks = []
+    clock = AwakeClock(Seconds())
+    assert not clock.wait(looks.append, 1.0)
+    assert clock.now() == 1.25, "no further look at the clock"
+    assert looks == [500.0, 250.0]
 
 
 PATIENCE = Patience(launch_s=4.0, trial_s=20.0)

@@ -100,6 +100,28 @@ def test_children_without_the_mark_are_found_below_their_parents():
     assert process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.processes
+@linux
+def test_processes_that_neither_have_the_mark_nor_such_a_parent_are_no_members():
+    mark, waits = new_mark(), ["-c", "import os; os.fork(); os.read(0, 1)"]
+    marked = {**os.environ, "MARK": mark}
+    programs = [
+        subprocess.Popen([sys.executable, *waits], env=environment, stdin=subprocess.PIPE)
+        for environment in (marked, os.environ, marked)
+    ]
+    try:
+        eventually(lambda: len(members(mark)) >= 4)
+        parents = {pid: Process(pid).parent for pid in members(mark)}
+        own = {programs[0].pid, programs[2].pid}
+        assert own < parents.keys()
+        assert {pid for pid, parent in parents.items() if parent in own} == parents.keys() - own
+        assert len(parents) == 4
+    finally:
+        for program_of in programs:
+            program_of.stdin.close()
+            program_of.wait()
+
+
 def test_without_proc_there_is_no_family(monkeypatch, tmp_path):
     monkeypatch.setattr(Process, "PLACE", str(tmp_path / "missing"))
     assert members(new_mark()) == set()

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.limits import eventually
-from triton_ops.base import Process
+from triton_ops.base import OwnFile, Process
 from triton_ops.processes import ForkServer
-from triton_ops.processes.fork_server import SharedForkServers
+from triton_ops.processes.fork_server import SharedForkServers, _last_line
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 LONG_S = 600.0
@@ -52,6 +52,17 @@ def test_each_process_answers_for_itself_and_tells_how_it_ended(server):
         process.close()
     eventually(lambda: all(Process(pid).ended for pid in pids))
     assert server.alive
+
+
+@pytest.mark.parametrize(("output", "line"), [
+    (b"", ""), (b"\n \n", ""), (b"first\n the last \n\n", "the last"), (b"x" * 399 + b"\n" + b"last", "last"),
+    (b"first\n" + b"y" * 600, "y" * 400),
+])  # fmt: skip
+def test_the_last_line_of_a_process_is_told_up_to_its_last_400_bytes(output, line, tmp_path):
+    (tmp_path / "errors").write_bytes(output)
+    with OwnFile(os.open(tmp_path / "errors", os.O_RDWR)) as errors:
+        assert _last_line(errors) == line
+    assert _last_line(errors) == "", "it is closed"
 
 
 @pytest.mark.processes

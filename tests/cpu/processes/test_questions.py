@@ -115,6 +115,32 @@ def test_each_side_of_a_connection_for_both_speaks_when_it_likes():
         worker.kill()
 
 
+@pytest.mark.processes
+def test_code_that_closes_all_files_ends_its_worker_and_keeps_its_own(worker, tmp_path):
+    own = f"[open(f'{tmp_path}/own{{n}}', 'w') for n in range(20)]"
+    error = lost(worker, f"os.closerange(3, 100) or setattr(sys, 'own', {own})")
+    assert str(error).startswith("its process exited with code 1 during its try")
+    assert [path.read_text() for path in tmp_path.iterdir()] == [""] * 20
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("early_s", [0.0, 60.0])
+def test_a_worker_is_told_what_to_import_and_to_ready_and_where_it_begins(early_s, monkeypatch):
+    monkeypatch.setenv("OF_THE_PROGRAM", "1")
+    worker = WorkerProcess(["colorsys", "wave"], "cpu", program=PROGRAM, changes={"OWN": "2"}, early_s=early_s)
+    try:
+        assert worker.stay()
+        assert worker.equipment == (("colorsys", "wave"), "cpu")
+        assert asked(worker, "child.device, child.packages, child.early") == ("cpu", worker.equipment[0], early_s > 0)
+        assert asked(worker, "child.import_heavy(child.packages, 'a test') or 'wave' in sys.modules") is True
+        assert asked(worker, "[os.environ[name] for name in ('OF_THE_PROGRAM', 'OWN')]") == ["1", "2"]
+        assert asked(worker, "os.getsid(0) == os.getpid() and child.strays()") == set()
+        assert asked(worker, "signal.getsignal(signal.SIGINT) is signal.SIG_IGN")
+        assert Path(asked(worker, "tempfile.gettempdir()")) == worker._temporary.path
+    finally:
+        worker.kill()
+
+
 # Time limits
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from tests.runs import ID, head
+from triton_ops.base import OwnFile
 from triton_ops.evaluation import StationFacts
 from triton_ops.processes.channel import Channel
 from triton_ops.records import RunLog
@@ -169,7 +170,7 @@ def test_a_reading_without_the_device_ends_with_its_tune():
 
 def test_a_worker_is_ready_when_it_has_answered_or_ended():
     (here, there), (unused, also_unused) = os.pipe(), os.pipe()
-    channel = Channel(here, also_unused)
+    channel = Channel(OwnFile(here), OwnFile(also_unused))
 
     class Worker:
         has_written = property(lambda _: channel.arrives(0))
