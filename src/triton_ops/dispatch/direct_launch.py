@@ -18,16 +18,36 @@ from __future__ import annotations
 
 import copy
 import importlib
+import operator
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 from triton_ops.backend import launches_are_taken
 from triton_ops.dispatch.calls import runs_of
 
 _ABSENT = object()
+_AXES = 3
 _OF_RUNTIME = ("launch_enter_hook", "launch_exit_hook", "debug", "add_stages_inspection_hook")
 _OF_COMPILATION = ("instrumentation_mode", "fpsan_homomorphic_casts")
+
+
+class LaunchWith(NamedTuple):
+    """What a kernel is launched with: the values of its parameters by name, other options, and the grid's extents."""
+
+    values: dict[str, Any]
+    options: dict[str, Any]
+    extents: tuple[int, ...]
+
+
+def launch_with(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any) -> LaunchWith:
+    """What a launch comes to whose arguments are these."""
+    names = [param.name for param in kernel.params]
+    values = {param.name: param.default for param in kernel.params if param.has_default}
+    values |= dict(zip(names, args, strict=False)) | {name: kwargs[name] for name in names if name in kwargs}
+    extents = map(operator.index, grid(values) if callable(grid) else grid)
+    options = {name: value for name, value in kwargs.items() if name not in values}
+    return LaunchWith(values, options, (*extents, 1, 1)[:_AXES])
 
 
 def values_of_knobs() -> tuple[dict[str, Any], dict[str, Any]]:

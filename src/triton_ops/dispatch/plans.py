@@ -18,13 +18,12 @@ holds, as attributes.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 from triton_ops.backend import Arguments, ScratchAllocator, launches_taken
@@ -35,6 +34,7 @@ from triton_ops.dispatch.direct_launch import (
     globals_changed,
     kernel_space,
     launch_of,
+    launch_with,
     process_doubts,
     process_space,
     runs_as_triton,
@@ -48,7 +48,6 @@ _ALLOCATIONS = frozenset(
     f"aten::{name}" for name in ("empty", "new_empty", "empty_strided", "new_empty_strided", "empty_like")
 )
 _PLAIN = (bool, int, float, str, type(None))
-_AXES = 3
 
 
 class UnrepeatableError(Exception):
@@ -114,24 +113,6 @@ class _Launch:
     @property
     def inputs(self) -> Iterator[Any]:
         return _tensors_in([each.base if Arguments.is_descriptor(each) else each for each in self.args])
-
-
-class LaunchWith(NamedTuple):
-    """What a kernel is launched with: the values of its parameters by name, other options, and the grid's extents."""
-
-    values: dict[str, Any]
-    options: dict[str, Any]
-    extents: tuple[int, ...]
-
-
-def launch_with(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any) -> LaunchWith:
-    """What a launch comes to whose arguments are these."""
-    names = [param.name for param in kernel.params]
-    values = {param.name: param.default for param in kernel.params if param.has_default}
-    values |= dict(zip(names, args, strict=False)) | {name: kwargs[name] for name in names if name in kwargs}
-    extents = map(operator.index, grid(values) if callable(grid) else grid)
-    options = {name: value for name, value in kwargs.items() if name not in values}
-    return LaunchWith(values, options, (*extents, 1, 1)[:_AXES])
 
 
 _recorder: ContextVar[Recorder | None] = ContextVar("triton_ops_recorder", default=None)

@@ -26,7 +26,8 @@ from typing import Any
 
 from triton_ops.backend import Arguments, launches_taken
 from triton_ops.base import cached_property, canonical_json, fingerprint, require
-from triton_ops.dispatch.plans import LaunchWith, launch_with, planned
+from triton_ops.dispatch.direct_launch import LaunchWith, launch_with
+from triton_ops.dispatch.plans import planned
 from triton_ops.request import MISS
 from triton_ops.values import ALIGNMENT_BYTES
 
