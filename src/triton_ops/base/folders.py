@@ -170,20 +170,21 @@ class OwnFile(io.RawIOBase):
     """
 
     def __init__(self, number: int) -> None:
-        self._number, self._place = [number], _place_of(number)
+        self._number, self._place = number, _place_of(number)
+        self._open = [True]  # of several threads that close it, one takes this out
 
     @property
     def held(self) -> bool:
         """Tell whether it is still open, under its number."""
         with contextlib.suppress(OSError):
-            return self._place in [_place_of(number) for number in self._number]
+            return bool(self._open) and _place_of(self._number) == self._place
         return False
 
     def fileno(self) -> int:
         """Its number, for one use; a `BrokenPipeError` if it is closed, or another file has the number."""
         if not self.held:
             raise BrokenPipeError(errno.EPIPE, "it was closed")
-        return self._number[0]
+        return self._number
 
     def ready(self, event: int, ms: float) -> bool:
         """Wait so long for an event as of `select.poll`, or its other side's end; `OSError` as `fileno`."""
@@ -202,10 +203,10 @@ class OwnFile(io.RawIOBase):
     def close(self) -> None:
         """Close it; a second time, or in another thread meanwhile, does nothing."""
         held = self.held
-        with contextlib.suppress(IndexError):  # another thread was first
-            number = self._number.pop()
+        with contextlib.suppress(IndexError):
+            self._open.pop()
             if held:
-                os.close(number)
+                os.close(self._number)
         super().close()
 
 

@@ -390,10 +390,10 @@ class ForkedProcess:
 
 
 def _last_line(output: OwnFile, most_bytes: int = 400) -> str:
-    if not output.held:
-        return ""
-    number = output.fileno()
-    content = os.pread(number, most_bytes, max(0, os.fstat(number).st_size - most_bytes))
+    content = b""
+    with contextlib.suppress(OSError):  # it is closed, maybe by the program
+        size = os.fstat(output.fileno()).st_size
+        content = os.pread(output.fileno(), most_bytes, max(0, size - most_bytes))
     lines = content.decode(errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else ""
 

@@ -81,6 +81,20 @@ def test_threads_that_close_at_the_same_time_close_it_once(pipe, monkeypatch):
     close(closed[0])
 
 
+def test_a_file_that_another_thread_closes_while_it_is_used_is_closed_for_the_user(pipe, monkeypatch):
+    reader, fstat = pipe[0], os.fstat
+
+    def closed_meanwhile(number):
+        status = fstat(number)
+        monkeypatch.undo()
+        reader.close()
+        return status
+
+    monkeypatch.setattr(os, "fstat", closed_meanwhile)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.read(reader.fileno(), 1)
+
+
 @pytest.mark.parametrize("end", [OwnFile.close, id], ids=["closed", "dropped"])
 def test_a_file_of_the_programs_under_the_same_number_is_neither_read_nor_closed(end, tmp_path):
     files = [OwnFile(os.open(os.devnull, os.O_RDWR))]
