@@ -13,7 +13,7 @@ from triton_ops.kernels.gated_mlp import kernel, problems
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, describable
 from triton_ops.space import Config
-from triton_ops.values import ALIGNMENT_BYTES, TensorSpec, dtype_name
+from triton_ops.values import ALIGNMENT_BYTES, TensorSpec, dtype_name, is_fake
 
 if TYPE_CHECKING:
     import torch
@@ -114,6 +114,8 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     What keeps them takes shared memory, which programs that walk have filled with the next tile by then.
     """
     weights = values["gate_weight"], values["up_weight"]
+    if config.get("JOINED", False) and is_fake(weights[0]):
+        raise ConfigValueError("JOINED asks where weights lie, and a trace knows no addresses", hint="launch it")
     if own:
         check_own_config(config, (values["x"], *weights, values["out"]))
         return config
@@ -123,7 +125,7 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
 
 
 def _distance(x: Any, gate_weight: Any, up_weight: Any, *_: Any, **_options: Any) -> int:  # noqa: ARG001
-    return kernel.distance(gate_weight, up_weight)
+    return 0 if is_fake(gate_weight) else kernel.distance(gate_weight, up_weight)
 
 
 _KERNEL = call.ShippedKernel.of(

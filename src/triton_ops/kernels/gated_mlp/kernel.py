@@ -21,7 +21,7 @@ from triton_ops.base import require
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernels.jit import activated, put, tile_of, widened
 from triton_ops.kernels.tiles import programs_for
-from triton_ops.values import ALIGNMENT_BYTES, is_fake
+from triton_ops.values import ALIGNMENT_BYTES
 
 triton = require("triton", "the gated_mlp kernel")
 tl = require("triton.language", "the gated_mlp kernel")
@@ -72,8 +72,8 @@ def joined_descriptor(gate_weight: Any, up_weight: Any, block: tuple[int, int]) 
 
 
 def distance(gate_weight: Any, up_weight: Any) -> int:
-    """Elements from `gate_weight` to `up_weight` in memory; 0 where no descriptor can show both, and in a trace."""
-    if is_fake(gate_weight) or tuple(gate_weight.stride()) != tuple(up_weight.stride()):
+    """Elements from `gate_weight` to `up_weight` in memory; 0 where no descriptor can show both."""
+    if tuple(gate_weight.stride()) != tuple(up_weight.stride()):
         return 0
     first, second = gate_weight.data_ptr(), up_weight.data_ptr()
     if max(first, second) < ALIGNMENT_BYTES:  # where there is no memory, nothing is launched
