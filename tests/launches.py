@@ -33,6 +33,7 @@ class Launches:
     Attributes:
         made: For each launch the kernel's name, grid, stream, device and arguments.
         signatures: The types of the parameters of each kernel that was launched last, by its name.
+        compiled: For each launch the hash of the compiled kernel.
         loaded: The names of the kernels that were loaded, in order: each was compiled, or found in the disk cache.
         keep: Whether launches are kept; benchmarks count nothing.
         device: The current device.
@@ -41,6 +42,7 @@ class Launches:
 
     made: list[tuple[str, tuple[int, int, int], int, int, tuple[Any, ...]]] = field(default_factory=list)
     signatures: dict[str, dict[str, str]] = field(default_factory=dict)
+    compiled: list[str] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
     keep: bool = True
     device: int = 0
@@ -94,6 +96,7 @@ class _Driver(TargetDriver):
                 enter(given)
             now.made.append((name, (x, y, z), stream, now.device, arguments))
             now.signatures[name] = source.signature
+            now.compiled.append(metadata.hash)
             if leave is not None:
                 leave(given)
 

@@ -2,14 +2,16 @@
 
 The rival of a shipped function is a plain JIT launch of each kernel that it launches, with its descriptors, and
 `torch.empty` for each result; of an operation a plain launch, of a chooser what it calls, and of a gradient an
-`autograd.Function` that keeps the same tensors and launches nothing, beyond the call without it.
+`autograd.Function` that keeps the same tensors and launches nothing, beyond the call without it. Of calls whose sizes
+change each time, as the keys of a decode grow, it is the known call of one size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ from triton_ops.backend import Arguments, Operation, TritonKernel, launches_take
 from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8
 from triton_ops.space import Config
 
-KNOWN, CHOSEN, RECORDED, COMPILED = 1.0, 1.25, 1.5, 1.5
+KNOWN, CHOSEN, RECORDED, COMPILED, CHANGING = 1.0, 1.25, 1.5, 1.5, 1.3
 _HALF = torch.float16
 _TILE = {"BM": 64, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 2}
 
@@ -141,6 +143,28 @@ def _gradients(new: Callable[..., Any], functions: Mapping[str, Callable[[], Any
     }
 
 
+def _changing(new: Callable[..., Any]) -> dict[str, Row]:
+    """Calls each of which has a new size of one class, beside the known call of a size."""
+    q, b = new(1, 2, 1, 64), new(128, 64)
+    keys = [new(1, 2, 1024, 64)[:, :, :count] for count in range(641, 767)]
+    matrices = [new(1024, 128)[:count] for count in range(641, 767)]
+    calls: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
+        "flash_attention, growing keys": (lambda each: triton_ops.flash_attention(q, each, each), keys),
+        "matmul, changing rows": (lambda each: triton_ops.matmul(each, b), matrices),
+    }
+    made = {}
+    for name, (call, values) in calls.items():
+        for each in (values[0], values[0], *values):
+            call(each)
+        changing, fixed = (partial(_called, call, cycle(each)) for each in (values, values[:1]))
+        made[name] = Row(changing, fixed, CHANGING)
+    return made
+
+
+def _called(call: Callable[[Any], Any], values: Iterator[Any]) -> object:
+    return call(next(values))
+
+
 def rows(device: str, kernel: Any, grid: Callable[[Any], Any]) -> dict[str, Row]:
     """The rows by name; `kernel` adds two tensors of so many elements, and is launched with `grid`."""
     new = partial(torch.zeros, device=device, dtype=_HALF)
@@ -155,6 +179,7 @@ def rows(device: str, kernel: Any, grid: Callable[[Any], Any]) -> dict[str, Row]
     made = {
         **{name: Row(call, plainly(call)) for name, call in functions.items()},
         **_gradients(new, functions),
+        **_changing(new),
         "an operation": Row(lambda: own(*wide, 4096), lambda: kernel[grid](*wide, 4096, **options), CHOSEN),
         "a chooser": Row(lambda: chooser(x), lambda: triton_ops.softmax(x), CHOSEN),
         "under torch.compile": Row(lambda: compiled(x), lambda: (empty(x), launch()), COMPILED),

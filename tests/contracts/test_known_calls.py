@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
@@ -23,13 +26,20 @@ from tests.forked import status_of_a_child  # noqa: E402
 from tests.launches import cpu_as_gpu, launches_that_do_nothing, ordinary_launches  # noqa: E402
 from triton_ops import choose, launches, on_miss  # noqa: E402
 from triton_ops.backend import Operation, TritonKernel  # noqa: E402
+from triton_ops.dispatch import operations  # noqa: E402
 from triton_ops.dispatch.decision import forget_decisions  # noqa: E402
 from triton_ops.exceptions import UntunedError  # noqa: E402
+from triton_ops.kernels.attention import flash_attention  # noqa: E402
+from triton_ops.kernels.fp8_gemm import fp8_gemm  # noqa: E402
+from triton_ops.kernels.fp8_quantize import quantize_fp8  # noqa: E402
+from triton_ops.kernels.gated_mlp import fused_gated_mlp  # noqa: E402
+from triton_ops.kernels.grouped_matmul import grouped_matmul  # noqa: E402
 from triton_ops.kernels.layer_norm import layer_norm  # noqa: E402
 from triton_ops.kernels.layer_norm.kernel import layer_norm_kernel  # noqa: E402
 from triton_ops.kernels.matmul import matmul  # noqa: E402
 from triton_ops.kernels.matmul.kernel import matmul_kernel  # noqa: E402
 from triton_ops.kernels.modules import FusedRMSNormRoPE  # noqa: E402
+from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope  # noqa: E402
 from triton_ops.kernels.rmsnorm_rope.kernel import rmsnorm_rope_kernel  # noqa: E402
 from triton_ops.kernels.softmax import softmax  # noqa: E402
 from triton_ops.kernels.softmax.kernel import softmax_kernel  # noqa: E402
@@ -363,3 +373,98 @@ def test_no_tensor_is_kept_alive(called):
     del x
     called()
     assert memory() is None
+
+
+HALF = torch.float16
+IN_COMPILE = sys.modules["triton_ops.dispatch.compilable"]  # the room's face has a function of this name
+TILE = {"BM": 64, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 2}
+SPLIT, HOST = {**TILE, "ALGORITHM": "split_k", "SPLIT": 2}, {**TILE, "LOADS": "host"}
+MLP = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_SIZE_M": 8, "num_warps": 4, "num_stages": 2}
+SIZES = st.one_of(st.integers(0, 40), st.integers(1, 1500), st.sampled_from([64, 128, 256, 512, 528, 1024, 1040]))
+
+
+def growing():
+    """By name calls of a function of one size."""
+    a, b, q, keys = (
+        torch.zeros(*shape, dtype=HALF) for shape in ((1500, 64), (64, 64), (1, 2, 1, 64), (1, 2, 1500, 64))
+    )
+    weight, ends = torch.zeros(64).requires_grad_(), torch.tensor([1, 2], dtype=torch.int32)
+    codes, columns, scales, scale = (
+        a.to(torch.float8_e4m3fn),
+        b.to(torch.float8_e4m3fn).t(),
+        torch.ones(1500, 1),
+        torch.ones(1),
+    )
+    return {
+        "softmax": lambda size: softmax(a[:size]),
+        "layer_norm with gradients": lambda size: layer_norm(a[:size].float(), weight),
+        "matmul": lambda size: matmul(a[:size], b, config=TILE),
+        "matmul, two launches": lambda size: matmul(a[:size], b, config=SPLIT),
+        "matmul, host descriptors": lambda size: matmul(a[:size], b, config=HOST),
+        "matmul of other columns": lambda size: matmul(a[:, :16], a[:size].t()[:16], config=TILE),
+        "matmul of other depths": lambda size: matmul(
+            a[:8, :1].expand(8, size).contiguous(), b[:1].expand(size, 64), config=HOST
+        ),
+        "fused_gated_mlp": lambda size: fused_gated_mlp(keys[:1, 0, :size], b, b, config=MLP),
+        "fused_gated_mlp of other widths": lambda size: fused_gated_mlp(
+            torch.zeros(1, 8, size, dtype=HALF), *[torch.zeros(16, size, dtype=HALF)] * 2, config=MLP
+        ),
+        "fused_rmsnorm_rope": lambda size: fused_rmsnorm_rope(keys[:1, 0, :size], b[0], a[:size, :16], a[:size, :16]),
+        "grouped_matmul": lambda size: grouped_matmul(a[:size], keys[0, :, :64], ends),
+        "fp8_gemm": lambda size: fp8_gemm(codes[:size], columns, scales[:size], scale),
+        "flash_attention": lambda size: flash_attention(q, keys[:, :, :size], keys[:, :, :size]),
+        "flash_attention with other values": lambda size: flash_attention(q, keys[:, :, :size], keys[:, :, :500]),
+        "quantize_fp8": lambda size: quantize_fp8(a[:size], granularity="row"),
+    }
+
+
+def outcome(launched, call, size):
+    """The launches of a call, with compiled kernel and arguments, and its result's memory, or its error."""
+    launched.made.clear(), launched.compiled.clear()  # every launch of this call alone
+    try:
+        result = call(size)
+    except triton_ops.TritonKernelError as error:
+        return type(error), str(error)
+    results = result if isinstance(result, tuple) else (result,)
+    launches = [(name, grid, *map(plainly, values)) for name, grid, _, _, values in launched.made]
+    return launches, launched.compiled[:], [(each.shape, each.stride(), each.dtype) for each in results]
+
+
+def plainly(value):
+    """An argument of a launch; addresses, of memory that may be new at each call, are all alike."""
+    value = value.data_ptr() if isinstance(value, torch.Tensor) else value
+    if type(value) is int and value > 1 << 40:
+        return "address"
+    if hasattr(value, "block_shape"):
+        return [*value.shape], [*value.strides], value.block_shape
+    return value if not isinstance(value, float) or value == value else "nan"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", growing())
+@settings(max_examples=5, deadline=None)
+@given(sizes=st.lists(SIZES, min_size=3, max_size=12))
+def test_a_call_of_any_size_launches_what_it_launches_without_known_calls(name, sizes):
+    with launches_that_do_nothing() as launched, cpu_as_gpu():
+        forget_decisions()
+        call = growing()[name]
+        for size in (700, 700, 701, *sizes):
+            known = outcome(launched, call, size)
+            operations._calls.forget()
+            with mock.patch.object(IN_COMPILE, "is_recording", return_value=True):  # which calls its body
+                assert outcome(launched, call, size) == known
+        forget_decisions()
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul", "flash_attention", "quantize_fp8"])
+def test_a_new_size_of_a_class_is_a_known_call(name):
+    with launches_that_do_nothing(), cpu_as_gpu(), ordinary_launches() as ordinary:
+        forget_decisions()
+        call = growing()[name]
+        for size in (641, 643, 645):
+            call(size)
+        before = len(ordinary)
+        for size in (647, 649, 651, 703):
+            call(size)
+        assert len(ordinary) == before
+        forget_decisions()

@@ -45,6 +45,8 @@ class Operation:
             kernel is `cuda`.
         least_gain: Share by which the model's first pick must be ahead of the default, so that a call without a winner
             runs it; for work whose configs the model is known to rank well. With None such a call runs the default.
+        by_class: Whether a call whose very problem has no winner takes the config of the problem that stands for its
+            class of sizes; for spaces whose rules change at powers of two and with alignment alone.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Operation:
     tolerance: float | Tolerance | None = None
     check: Callable[[Any, Any], Any] | None = None
     least_gain: float | None = None
+    by_class: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", FunctionKernel.as_kernel(self.kernel))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.operations import config_for as config_for
     from triton_ops.dispatch.operations import tuning as tuning
     from triton_ops.dispatch.operations import would_run as would_run
-    from triton_ops.dispatch.plans import beside as beside
+    from triton_ops.dispatch.recorder import beside as beside
     from triton_ops.dispatch.torch_operators import Gradient as Gradient
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

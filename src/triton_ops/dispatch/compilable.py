@@ -24,7 +24,8 @@ from triton_ops.dispatch.decision import Decision, asking, register
 from triton_ops.dispatch.direct_launch import launch_with
 from triton_ops.dispatch.in_compile import OPEN, Described, InCompile, fact, has_dynamic, value_of
 from triton_ops.dispatch.ladder import DEFAULT, ERROR, MAY_MEASURE, on_miss, policy_of
-from triton_ops.dispatch.plans import PlannedCalls, forgets_with_plans, planned, recording
+from triton_ops.dispatch.plans import PlannedCalls, forgets_with_plans, planned
+from triton_ops.dispatch.recorder import is_recording, recording
 from triton_ops.dispatch.torch_operators import Gradient, Operator, constant, recorded, written_by, written_text
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import MISS
@@ -215,7 +216,8 @@ def compilable(
             if torch is None or not torch.compiler.is_compiling():
                 if hasattr(kwargs.get("config"), "all_kwargs"):
                     kwargs["config"] = _plain(kwargs["config"])  # may be changed in place
-                return calls.call(*args, **kwargs)  # type: ignore[no-any-return]
+                call = calls.in_body if is_recording() else calls.call
+                return call(*args, **kwargs)  # type: ignore[no-any-return]
             return in_compile.call(args, kwargs)  # type: ignore[no-any-return]
 
         public.calls = calls  # type: ignore[attr-defined]

@@ -128,6 +128,7 @@ class Decision:
         count: Counts the launches.
         now: What gives `within` for as long as a launch is decided alike.
         kept: Whether later launches are decided in the same way; not so for what only holds for the moment.
+        shared: Whether it holds for every problem of its class of sizes.
         values: What a `triton.Config` held when the decision was taken; None for other configs.
     """
 
@@ -144,6 +145,7 @@ class Decision:
     count: LaunchCount = field(default_factory=LaunchCount)
     now: Callable[[], Any] = WITHIN.get
     kept: bool = True
+    shared: bool = False
     values: dict[str, Any] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:

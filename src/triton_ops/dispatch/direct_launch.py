@@ -45,7 +45,8 @@ def launch_with(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], gri
     names = [param.name for param in kernel.params]
     values = {param.name: param.default for param in kernel.params if param.has_default}
     values |= dict(zip(names, args, strict=False)) | {name: kwargs[name] for name in names if name in kwargs}
-    extents = map(operator.index, grid(values) if callable(grid) else grid)
+    own = grid(values) if callable(grid) else grid
+    extents = [each if isinstance(each, int) else operator.index(each) for each in own]
     options = {name: value for name, value in kwargs.items() if name not in values}
     return LaunchWith(values, options, (*extents, 1, 1)[:_AXES])
 

@@ -53,7 +53,7 @@ from triton_ops.records import (
 )
 from triton_ops.request import TuneOptions, TuneRequest
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.values import Key, Mapper, TuningResult
+from triton_ops.values import ANY, Key, Mapper, Problem, Range, TuningResult, class_cut, typical_argument
 
 Place: TypeAlias = tuple[float, bool, str]
 """Orders what may be taken: how far its problem is, whether a package brings it, and an id."""
@@ -255,6 +255,29 @@ class Ladder:
                 how = f"shipped, {_shipped_measured(entry)}"
                 place = (away, True, other.id)
                 yield place, _borrowed(question.asked, other, entry.config, entry.origin.record, how)
+
+    def tells_apart(self, kernel: str, problem: Problem, typical: Mapping[str, Any]) -> bool:
+        """Whether a source has a winner for some problems of a class alone, of which `typical` stands for all."""
+        extents = Mapper.extents_of({name: Problem.plain(value) for name, value in problem.arguments})
+        for other, ranges in self._problems_of(kernel):
+            cuts = [(extents[name], each) for each in ranges for name in each.extents if name in extents]
+            if any(class_cut(extent, each.low, each.high) for extent, each in cuts):
+                return True
+            stands = {name: typical_argument(value) for name, value in other.items()}
+            if not ranges and other != typical == stands:
+                return True
+        return False
+
+    def _problems_of(self, kernel: str) -> Iterator[tuple[dict[str, Any], tuple[Range, ...]]]:
+        """The problems of winners for a kernel, with the ranges of their extents."""
+        shared = () if self.only_lockfile else FollowedLockfile.shared()
+        entries = [entry for lock in filter(None, (self.lockfile, *shared)) for entry in lock.entries]
+        problems = [(entry.problem, entry.ranges) for entry in entries if entry.kernel == kernel]
+        records = () if self.only_lockfile else self._records_of(kernel)
+        problems += [Mapper.unkeyed(record.key.problem)[:2] for record in records]
+        for problem, ranges in problems:
+            arguments = {name: value for name, value in problem.items() if value != ANY}
+            yield {name: Problem.from_plain(value) for name, value in arguments.items()}, ranges
 
     def _records_of(self, kernel: str) -> list[Record]:
         try:

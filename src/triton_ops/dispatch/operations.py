@@ -27,6 +27,7 @@ from triton_ops.backend import (
     MayCrash,
     Operation,
     ScratchAllocator,
+    Source,
     TritonKernel,
     TritonProcess,
 )
@@ -40,6 +41,7 @@ from triton_ops.dispatch.ladder import (
     ERROR,
     EXPECTED,
     MEASURING,
+    QUEUE,
     RACE,
     TUNE,
     Ladder,
@@ -50,7 +52,9 @@ from triton_ops.dispatch.ladder import (
     policy_of,
     tune,
 )
-from triton_ops.dispatch.plans import forget_plans, launched_by, unseen
+from triton_ops.dispatch.plans import forget_plans
+from triton_ops.dispatch.recorder import launched_by, unseen
+from triton_ops.dispatch.traced import plain, taken
 from triton_ops.exceptions import (
     ConfigValueError,
     KernelTypeError,
@@ -58,10 +62,18 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UntunedError,
 )
-from triton_ops.records import Lockfile, Misses, Record, cache_folder, recall
+from triton_ops.records import Lockfile, Misses, Record, cache_folder, recalled
 from triton_ops.request import MISS, KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.values import TensorSpec, TuningResult
+from triton_ops.values import (
+    ALIGNMENT_BYTES,
+    Problem,
+    TensorSpec,
+    TuningResult,
+    is_fake,
+    typical_argument,
+    typical_memory,
+)
 
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
 _MOST = 256  # operations
@@ -93,7 +105,7 @@ def decided(
     if not decision.unmeasured:
         return decision
     if policy == ERROR:
-        raise decision.error
+        raise replace(decision, problem=request.problem.label).error
     why = f"no winner is known for this problem, and on_miss is {policy}"
     if policy in MEASURING and decision.missed and not capturing():
         effort = {} if policy == TUNE else {"effort": policy}
@@ -104,7 +116,8 @@ def decided(
             if policy != EXPECTED:
                 raise
             why = error.message
-    Misses(Path(cache_folder(folder))).note(request.key)
+    assert decision.key is not None
+    Misses(Path(cache_folder(folder))).note(decision.key)
     return decision.because(why if decision.missed else decision.found.why, policy)
 
 
@@ -137,8 +150,15 @@ def answered(
 ) -> Decision:  # fmt: skip
     """Answer of a ladder to a request; `enough` says why a record of the very problem does not answer.
 
-    If it `picks`, what a model expects comes before the default.
+    If it `picks`, what a model expects comes before the default. Where a winner of a problem nearby may answer, an
+    operation whose configs hold by class is asked for the problem that stands for its class.
     """
+    shared = False
+    if near and operation.by_class:
+        typical = {name: typical_argument(value) for name, value in request.problem.arguments}
+        shared = not ladder.tells_apart(operation.name, request.problem, typical)
+        if shared and typical != dict(request.problem.arguments):
+            request = replace(request, problem=Problem.described(operation.name, tuple(typical.items())))
     space, key = operation.space_for(request.problem), request.key
     question = LadderQuestion(
         key=key, asked=key, loose=frozenset(), space=space, enough=enough, near=near, expected=expected,
@@ -148,6 +168,7 @@ def answered(
     return Decision(
         found=answer, kernel=operation.name, problem=key.label, device=request.device.name,
         passed=(*passed, *getattr(space, "remarks", ())), key=key, folder=ladder.folder,  # remarks of a user's space
+        shared=shared,
     )  # fmt: skip
 
 
@@ -167,6 +188,7 @@ class _Calls:
     def __init__(self) -> None:
         self._of_operations: dict[int, _OfOperation] = {}
         self.shipped = KnownCalls[Decision]()
+        self.apart: set[Any] = set()  # places of classes of which each problem is decided by itself
         register(self)
 
     @property
@@ -187,11 +209,13 @@ class _Calls:
         """Have every call decided again."""
         self._of_operations.clear()
         self.shipped.clear()
+        self.apart.clear()
 
     def begin_anew(self) -> None:
         """Forget every decision and the locks, in a forked child, whose other threads are gone."""
         self._of_operations.clear()
         self.shipped.begin_anew()
+        self.apart.clear()
 
 
 class _OfOperation(KnownCalls[KnownCall]):
@@ -308,11 +332,11 @@ def safely_decided(
 
 
 def _of_other_space(
-    operation: Operation, values: Mapping[str, Any], miss: Decision, folder: Any,
-    checked: Callable[[Config, str], Config],
-) -> Decision:  # fmt: skip
+    operation: Operation, miss: Decision, ladder: Ladder, checked: Callable[[Config, str], Config]
+) -> Decision:
     """The winner of a record that was found in another space, such as the documented one, if the kernel takes it."""
-    if (record := recall(operation, kwargs=values, cache_dir=folder)) is None:
+    reference = None if operation.reference is None else Source.of(operation.reference).fingerprint
+    if miss.key is None or (record := recalled(miss.key, ladder.store, reference=reference)) is None:
         return miss
     try:
         config = checked(record.winner, operation.name)
@@ -373,15 +397,45 @@ def config_for(
         return check(config, operation.name)
     around = _tuning.get()
     options = {} if tune and around is None else around
-    place = _calls.shipped.place((), values, operation.name, cache_folder((options or {}).get("cache_dir")))
-    earlier = _calls.shipped.get(place)
-    if earlier is not None and earlier.policy is not None and options is not None:
-        _calls.shipped.pop(place, None)
-    decision = _calls.shipped.of(place, lambda: unseen(_of_shipped, operation, values, check, options))
+    folder = cache_folder((options or {}).get("cache_dir"))
+    decide = partial(unseen, _of_shipped, operation, values, check, options)
+    shares = options is None and not any(map(is_fake, values.values()))
+    decision = _by_class(values, operation.name, folder, decide) if shares else None
+    if decision is None:
+        place = plain(_calls.shipped.place((), taken(values), operation.name, folder))
+        earlier = _calls.shipped.get(place)
+        if earlier is not None and earlier.policy is not None and options is not None:
+            _calls.shipped.pop(place, None)
+        decision = _calls.shipped.of(place, decide)
     again = decision.policy is None or options is None  # else it is tuned at the next call
     told = settings.teller_of_cache_dir()
     launched_by(decision, (_tuning.get, around if again else MISS), (told, told()))
     return decision.found.config
+
+
+def _by_class(values: Mapping[str, Any], name: str, folder: str, decide: Callable[[], Decision]) -> Decision | None:
+    """The decision that a call shares with its class of sizes; None where each problem of it is decided by itself."""
+    numbers = tuple((key, _of_class(value)) for key, value in values.items())
+    hash(numbers)  # sizes that are traced are taken as they are from here on
+    place = (name, folder), plain(numbers)
+    earlier = _calls.shipped.get(place)
+    stays = earlier is not None and earlier.policy is None
+    if place in _calls.apart or not (stays or policy_of(None, DEFAULT) in (DEFAULT, QUEUE)):
+        return None
+    decision = _calls.shipped.of(place, decide)
+    if decision.shared:
+        return decision
+    _calls.apart.add(place)
+    _calls.shipped.pop(place, None)
+    return None
+
+
+def _of_class(value: Any) -> Any:
+    """What counts of an argument where one config holds for a class of sizes."""
+    if Arguments.is_tensor(value):
+        aligned = value.data_ptr() % ALIGNMENT_BYTES == 0
+        return value.dtype, value.device, aligned, *typical_memory(value.shape, value.stride())
+    return isinstance(value, bool) or not isinstance(value, int), typical_argument(value)
 
 
 def _of_shipped(
@@ -392,7 +446,8 @@ def _of_shipped(
     decision = safely_decided(operation, values, on_miss=on_miss, options=options)
     if decision.found.rung == TUNED:
         forget_plans()
-    if decision.unmeasured and decision.key is not None and not ladder_of(folder).only_lockfile:
-        decision = _of_other_space(operation, values, decision, folder, check)
+    ladder = ladder_of(folder)
+    if decision.unmeasured and not ladder.only_lockfile:
+        decision = _of_other_space(operation, decision, ladder, check)
     _log.info("%s", decision.text)
     return decision.counted

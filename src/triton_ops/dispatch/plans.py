@@ -18,15 +18,14 @@ holds, as attributes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import cache, lru_cache, partial
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from triton_ops.backend import Arguments, ScratchAllocator, launches_taken
+from triton_ops.backend import Arguments, ScratchAllocator
 from triton_ops.base import require
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.direct_launch import (
@@ -34,242 +33,36 @@ from triton_ops.dispatch.direct_launch import (
     globals_changed,
     kernel_space,
     launch_of,
-    launch_with,
     process_doubts,
     process_space,
     runs_as_triton,
     triton_driver,
     values_of_knobs,
 )
+from triton_ops.dispatch.recorder import (
+    Launch,
+    Operator,
+    Recorder,
+    UnrepeatableError,
+    Value,
+    current,
+    operators_seen,
+    recording,
+    tensors_in,
+)
+from triton_ops.dispatch.traced import Traced, plain, put, sizes_seen, traced_in
 from triton_ops.request import MISS, KnownCall, KnownCalls
 
 _code = lru_cache(1_024)(partial(compile, filename="<plan of a call>", mode="exec"))
-_ALLOCATIONS = frozenset(
-    f"aten::{name}" for name in ("empty", "new_empty", "empty_strided", "new_empty_strided", "empty_like")
-)
 _PLAIN = (bool, int, float, str, type(None))
-
-
-class UnrepeatableError(Exception):
-    """A call does what no plan repeats, or not `now`; the message says what."""
-
-    def __init__(self, message: str, *, now: bool = False) -> None:
-        super().__init__(message)
-        self.now = now
-
-
-@dataclass(eq=False)
-class _Value:
-    """A tensor of a recorded call, made by `maker`, or an argument; a view of `base` that begins `offset` bytes on."""
-
-    name: str
-    tensor: Any
-    maker: _Operator | None = None
-    base: _Value | None = None
-    offset: int = 0
-    wanted: bool = False  # as a tensor
-    addressed: bool = False
-
-    @property
-    def root(self) -> _Value:
-        return self.base or self
-
-    @property
-    def address(self) -> str:
-        return f"{self.name}_at = {self.name}.data_ptr()"
-
-
-@dataclass(frozen=True, eq=False)
-class _Operator:
-    """An operator of torch that has run, with the tensors that it gave."""
-
-    run: Any
-    args: Any
-    kwargs: Mapping[str, Any]
-    results: Sequence[Any]
-    several: bool
-
-    @property
-    def inputs(self) -> Iterator[Any]:
-        return _tensors_in((self.args, self.kwargs))
-
-    @property
-    def allocates(self) -> bool:
-        """Whether it only makes memory, whose content is open."""
-        if self.run._schema.name not in _ALLOCATIONS or self.kwargs.get("pin_memory"):
-            return False
-        return str(self.results[0].layout) == "torch.strided"
-
-
-@dataclass(frozen=True, eq=False)
-class _Launch:
-    """A launch of a JIT function, with the arguments in the order of its parameters."""
-
-    kernel: Any
-    compiled: Any
-    args: Sequence[Any]
-    grid: Sequence[int]
-
-    @property
-    def inputs(self) -> Iterator[Any]:
-        return _tensors_in([each.base if Arguments.is_descriptor(each) else each for each in self.args])
-
-
-_recorder: ContextVar[Recorder | None] = ContextVar("triton_ops_recorder", default=None)
-
-
-def unseen(function: Callable[..., Any], *args: Any) -> Any:
-    """`function(*args)`, of which no plan repeats anything, such as a tune."""
-    if _recorder.get() is None:
-        return function(*args)
-    modes = require("torch.utils._python_dispatch", "a known call")
-    token = _recorder.set(None)
-    try:
-        with modes._disable_current_modes(), launches_taken(None):
-            return function(*args)
-    finally:
-        _recorder.reset(token)
-
-
-def beside(read: Callable[..., Any], *tensors: Any) -> Any:
-    """`read(*tensors)`: what a call depends on beside the classes, shapes and values of its arguments.
-
-    It is read at each call of the same `tensors`, which are arguments of the call; with another answer the call is
-    decided anew. Tensors, a tuple of them, are taken as they are then, and always have the same shapes, dtypes and
-    strides.
-    """
-    answer = unseen(read, *tensors)
-    if (recorder := _recorder.get()) is not None:
-        recorder.ask(read, tensors, answer)
-    return answer
-
-
-def launched_by(decision: Decision, *asked: tuple[Callable[[], Any], Any]) -> None:
-    """Count a launch by a decision, which holds while each function `asked` at a known call gives its answer."""
-    if (recorder := _recorder.get()) is not None:
-        recorder.launched(decision, asked)
-    else:
-        decision.count.up()
-
-
-@contextmanager
-def recording(recorder: Any) -> Iterator[None]:
-    """Have `recorder` see what a call does, inside of the block."""
-    token = _recorder.set(recorder)
-    try:
-        with launches_taken(recorder.launch):
-            yield
-    finally:
-        _recorder.reset(token)
-
-
-class Recorder:
-    """Sees what a call with these values does; no tensor outlives it."""
-
-    def __init__(self, values: Sequence[Any]) -> None:
-        self._values: dict[int, _Value] = {}
-        self.names = [f"v{place}" for place in range(len(values))]
-        self.repeated: list[tuple[str, str]] = []  # names of one tensor that was given twice
-        for name, value in zip(self.names, values, strict=True):
-            if id(value) in self._values:
-                self.repeated.append((name, self._values[id(value)].name))
-            elif Arguments.is_tensor(value):
-                self._values[id(value)] = _Value(name, value)
-        self.steps: list[_Operator | _Launch] = []
-        self.counts: list[Any] = []
-        self.asked: list[tuple[Callable[..., Any], Sequence[Any], Any]] = []
-        self.place: tuple[Any, int] | None = None  # the driver and the device of launches
-        self.refusal, self._in_operator = "", False
-
-    def launched(self, decision: Decision, asked: Sequence[tuple[Callable[[], Any], Any]]) -> None:
-        """Count a launch by a decision now, and at each call."""
-        decision.count.up()
-        self.counts.append(decision.count)
-        own = [] if decision.ask is None else [(decision.ask, decision.within)]
-        for ask, answer in (*own, *asked):
-            self.ask(ask, (), answer)
-
-    def ask(self, read: Callable[..., Any], tensors: Sequence[Any], answer: Any) -> None:
-        """Have something read at each call."""
-        self.asked.append((read, tensors, answer))
-        for tensor in answer if isinstance(answer, tuple) and tensors else ():
-            self._values.setdefault(id(tensor), _Value(f"t{len(self._values)}", tensor))
-
-    def operator(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        """Run an operator, and note it."""
-        self._in_operator = True
-        try:
-            output = func(*args, **kwargs)
-        finally:
-            self._in_operator = False
-        several = isinstance(output, (tuple, list))
-        results = list(output) if several else [output]
-        if next(_tensors_in((args, kwargs, results)), None) is None:
-            return output  # such as a dtype of dtypes
-        tags = {str(tag).rpartition(".")[2] for tag in func.tags}
-        if tags & {"data_dependent_output", "dynamic_output_shape"} or not all(map(Arguments.is_tensor, results)):
-            self.refusal = f"{func} gives what only a tensor's values tell"
-            return output
-        step = _Operator(func, args, kwargs, results, several)
-        for result in results:
-            if id(result) not in self._values:
-                self._values[id(result)] = self._made(result, step)
-        self.steps.append(step)
-        return output
-
-    def _made(self, result: Any, step: _Operator) -> _Value:
-        name, storage = f"t{len(self._values)}", result.untyped_storage()._cdata
-        for tensor in step.inputs:
-            of = self._values.get(id(tensor))
-            if of is not None and tensor.untyped_storage()._cdata == storage:
-                return _Value(name, result, step, of.root, result.data_ptr() - of.root.tensor.data_ptr())
-        return _Value(name, result, step)
-
-    def launch(self, run: Callable[..., Any], kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        """Launch, and note it."""
-        compiled = run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
-        if self._in_operator:
-            self.refusal = "an operator of torch launches a kernel"
-        elif not hasattr(kernel, "device_caches"):
-            self.refusal = "a kernel runs as Python"
-        elif not warmup:
-            launch = launch_with(kernel, args, kwargs, grid)
-            active = triton_driver().active
-            place = active, active.get_current_device()
-            if self.place not in (None, place):
-                self.refusal = "launches go to several devices"
-            self.place = place
-            ordered = [launch.values[param.name] for param in kernel.params]
-            self.steps.append(_Launch(kernel, compiled, ordered, launch.extents))
-        return compiled
-
-    @property
-    def values(self) -> list[_Value]:
-        """The tensors of the call."""
-        return list(self._values.values())
-
-    def known(self, value: Any) -> _Value:
-        """What is known of a tensor."""
-        if (own := self._values.get(id(value))) is None:
-            raise UnrepeatableError("a tensor was made elsewhere")
-        return own
-
-
-def _tensors_in(value: Any) -> Iterator[Any]:
-    if Arguments.is_tensor(value):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _tensors_in(list(value.values()))
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from _tensors_in(each)
+_MOST_FAMILIES, _MOST_RECORDED, _MOST_PLANS = 4_096, 1_024, 128  # of one function, the last of one family
 
 
 class _Writer:
     """Writes the plan of what was recorded."""
 
-    def __init__(self, recorder: Recorder, result: Any) -> None:
-        self._recorder, self._result = recorder, result
+    def __init__(self, recorder: Recorder, result: Any, *, general: bool = False) -> None:
+        self._recorder, self._result, self._general = recorder, result, general
         self._space: dict[str, Any] = {"miss": MISS, "next": next, "changed": globals_changed}
         self._lines: list[str] = []
         self._descriptors = 0
@@ -279,17 +72,17 @@ class _Writer:
         recorder = self._recorder
         if recorder.refusal:
             raise UnrepeatableError(recorder.refusal)
-        for tensor in _tensors_in(self._result):
+        for tensor in tensors_in(self._result):
             self._want(recorder.known(tensor))
         for step in reversed(recorder.steps):
             self._want_inputs(step)
         doubts = self._doubts()
         self._lines += [value.address for value in recorder.values if value.addressed and value.maker is None]
         for place, step in enumerate(recorder.steps):
-            self._write_launch(step, f"l{place}_") if isinstance(step, _Launch) else self._write_operator(step)
+            self._write_launch(step, f"l{place}_") if isinstance(step, Launch) else self._write_operator(step)
         self._lines += [f"next({self._constant(count)})" for count in recorder.counts]
         self._lines.append(f"return {self._written(self._result)}")
-        body = "".join(f"        {line}\n" for line in [*doubts, *self._lines])
+        body = "".join(f"        {line}\n" for line in self._with_sizes([*doubts, *self._lines]))
         given, values = ", ".join(self._space), ", ".join(recorder.names)
         source = f"def made({given}):\n    def plan({values}):\n{body}    return plan"
         scope: dict[str, Any] = {}
@@ -297,7 +90,43 @@ class _Writer:
         function: Callable[..., Any] = scope["made"](**self._space)
         return function
 
-    def _want(self, value: _Value) -> None:
+    def _with_sizes(self, lines: Sequence[str]) -> list[str]:
+        """The lines after those that read the sizes of arguments, and the conditions on them."""
+        if not self._general:
+            return list(lines)
+        same, pins, differs = self._recorder.sizes.conditions.settled()
+        lines = [put(line, same) for line in lines]
+        ranks, read_before = dict[str, None](), dict[Any, str]()
+        text, reads, changed = "\n".join([*differs, *lines]), list[str](), list[str]()
+        for value in self._recorder.values:
+            for kind, what in (("n", "shape"), ("s", "stride()")) if value.name in self._recorder.names else ():
+                names, read = (
+                    [f"{value.name}_{kind}{axis}" for axis in range(value.tensor.ndim)],
+                    f"{value.name}.{what}",
+                )
+                alike = read_before.setdefault((kind, *(same.get(name, name) for name in names)), read)
+                if names and pins.keys() >= {*names}:
+                    changed.append(f"{read} != {self._constant(tuple(pins[name] for name in names))}")
+                elif alike != read:
+                    changed.append(f"{read} != {alike}")
+                    differs = [each for each in differs if not each.startswith(f"{value.name}_{kind}")]
+                elif any(name in text or name in pins for name in names):
+                    ranks[f"{value.name}.ndim != {len(names)}"] = None
+                    reads.append(f"{', '.join(names)}, = {read}")
+                    changed += [f"{name} != {pins[name]}" for name in names if name in pins]
+        if not reads:
+            raise UnrepeatableError("no size may change")
+        others = [*changed, *differs, "False"]
+        return [
+            f"if {' or '.join(ranks)}:",
+            "    return miss",
+            *reads,
+            f"if {' or '.join(others)}:",
+            "    return miss",
+            *lines,
+        ]
+
+    def _want(self, value: Value) -> None:
         """Have a tensor made by the plan."""
         if value.wanted:
             return
@@ -306,13 +135,13 @@ class _Writer:
             for tensor in value.maker.inputs:
                 self._want(self._recorder.known(tensor))
 
-    def _want_inputs(self, step: _Operator | _Launch) -> None:
+    def _want_inputs(self, step: Operator | Launch) -> None:
         """Have what a step needs made, if the step is needed whoever wants its results."""
-        if isinstance(step, _Operator) and not step.run._schema.is_mutable:
+        if isinstance(step, Operator) and not step.run._schema.is_mutable:
             return
         for tensor in step.inputs:
             value = self._recorder.known(tensor)
-            if isinstance(step, _Launch):
+            if isinstance(step, Launch):
                 value = value.root
                 value.addressed = True
             self._want(value)
@@ -332,7 +161,7 @@ class _Writer:
             before = ["active = driver.active"]
             conditions = ["active is not seen_driver", "device_of() != device", *conditions]
             conditions += [text.replace("@", "") for text in process_doubts(space)]
-            kernels = dict.fromkeys(step.kernel for step in recorder.steps if isinstance(step, _Launch))
+            kernels = dict.fromkeys(step.kernel for step in recorder.steps if isinstance(step, Launch))
             for place, kernel in enumerate(kernels):
                 conditions += self._doubts_of(kernel, f"k{place}_", device)
         return [*before, f"if {' or '.join(conditions)}:", "    return miss"]
@@ -354,7 +183,7 @@ class _Writer:
         more = ["@caches[device] is not @cached", "@used_globals and changed(@used_globals)"]
         return [text.replace("@", prefix) for text in (*KERNEL_DOUBTS, *more)]
 
-    def _write_operator(self, step: _Operator) -> None:
+    def _write_operator(self, step: Operator) -> None:
         results = [self._recorder.known(each) for each in step.results]
         made = [each for each in results if each.maker is step]
         if not (step.run._schema.is_mutable or any(each.wanted for each in made)):
@@ -367,20 +196,28 @@ class _Writer:
         self._lines.append(f"{names}{',' if step.several else ''} = {value}")
         self._lines += [each.address for each in made if each.addressed]
 
-    def _operator(self, step: _Operator) -> str:
-        arguments = [self._written(value) for value in step.args]
+    def _operator(self, step: Operator) -> str:
+        shape, stride = self._recorder.sizes.of(step.results[0])
+        traced = next(traced_in((shape, stride)), None) is not None
+        arguments = []
+        for value in step.args:
+            if traced and isinstance(value, (list, tuple)) and value and isinstance(value[0], int):
+                value = next((each for each in (shape, stride) if tuple(value) == plain(each)), None)
+                if value is None:
+                    raise UnrepeatableError(f"{step.run} takes sizes that are not traced")
+            arguments.append(self._written(value))
         arguments += [f"{name}={self._written(value)}" for name, value in step.kwargs.items()]
         return f"{self._constant(step.run)}({', '.join(arguments)})"
 
     def _memory(self, tensor: Any) -> str:
         torch = require("torch", "new memory")
-        facts = tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
+        facts = *self._recorder.sizes.of(tensor), tensor.dtype
         direct = getattr(getattr(torch._C._dynamo, "guards", None), f"_empty_strided_{tensor.device.type}", None)
         if direct is None or tensor.device.index not in (None, self._recorder.place and self._recorder.place[1]):
             raise UnrepeatableError("memory is not made on the current device")
-        return f"{self._constant(direct)}({', '.join(map(self._constant, facts))})"
+        return f"{self._constant(direct)}({', '.join(map(self._written, facts))})"
 
-    def _write_launch(self, step: _Launch, prefix: str) -> None:
+    def _write_launch(self, step: Launch, prefix: str) -> None:
         if not hasattr(step.compiled, "packed_metadata"):
             raise UnrepeatableError("Triton has given no compiled kernel")
         run, added, in_one = launch_of(step.compiled)
@@ -388,7 +225,7 @@ class _Writer:
             run = ScratchAllocator.around(run)
         self._space |= {f"{prefix}run": run, f"{prefix}function": step.compiled.function, f"{prefix}added": added}
         arguments = "".join(f"{self._argument(*each)}, " for each in zip(step.args, step.kernel.params, strict=True))
-        grid = ", ".join(map(self._constant, step.grid))
+        grid = ", ".join(map(self._written, step.grid))
         lead = f"{grid}, active.get_current_stream(device), {prefix}function, *{prefix}added"
         self._lines.append(f"{prefix}run({lead}, {f'({arguments})' if in_one else arguments})")
 
@@ -397,14 +234,14 @@ class _Writer:
             return self._address(argument)
         if Arguments.is_descriptor(argument):
             return self._described(argument)
-        if not param.is_constexpr and type(argument) not in _PLAIN:
+        if not param.is_constexpr and type(argument) not in (*_PLAIN, Traced):
             raise UnrepeatableError(f"{param.name} is a {type(argument).__name__}")
-        return self._constant(argument)
+        return self._constant(plain(argument)) if param.is_constexpr else self._written(argument)
 
     def _address(self, tensor: Any) -> str:
         value = self._recorder.known(tensor)
         if tensor.data_ptr() == 0:
-            if tensor.numel():
+            if tensor.numel() or self._general:
                 raise UnrepeatableError("a tensor has no memory")
             return "0"
         return f"{value.root.name}_at" + (f" + {value.offset}" if value.offset else "")
@@ -416,9 +253,12 @@ class _Writer:
             raise UnrepeatableError("a descriptor begins inside of a tensor")
         self._descriptors += 1
         facts = {each: fact for each, fact in vars(descriptor).items() if each != "base"}
-        own = type(type(descriptor).__name__, (type(descriptor),), facts)
+        own = type(type(descriptor).__name__, (type(descriptor),), plain(facts))
         made = self._constant(partial(object.__new__, own))
         self._lines += [f"{name} = {made}()", f"{name}.base = {value.root.name}"]
+        if self._general:
+            traced = {each: fact for each, fact in facts.items() if next(traced_in(fact), None) is not None}
+            self._lines += [f"{name}.{each} = {self._written(fact)}" for each, fact in traced.items()]
         return name
 
     def _argument_of_call(self, tensor: Any) -> str:
@@ -430,6 +270,12 @@ class _Writer:
     def _written(self, value: Any) -> str:
         if Arguments.is_tensor(value):
             return self._recorder.known(value).name
+        if not self._general:
+            value = plain(value)
+        if isinstance(value, Traced):
+            return value.text
+        if isinstance(value, tuple) and all(type(each) is int for each in value):
+            return self._constant(value)
         if isinstance(value, (tuple, list)):
             inner = ", ".join(map(self._written, value))
             return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
@@ -452,20 +298,6 @@ def _others() -> dict[str, Callable[[], Any]]:
         "functions": own._len_torch_function_stack, "modes": own._len_torch_dispatch_stack,
         "transforms": own._functorch.peek_interpreter_stack, "fills": own._get_deterministic_algorithms,
     }  # fmt: skip
-
-
-@cache
-def _mode() -> Any:
-    modes = require("torch.utils._python_dispatch", "a known call")
-
-    class Seen(modes.TorchDispatchMode):  # type: ignore[misc, name-defined]
-        """Tells the recorder of this thread of operators."""
-
-        def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            recorder = _recorder.get()
-            return func(*args, **(kwargs or {})) if recorder is None else recorder.operator(func, args, kwargs or {})
-
-    return Seen
 
 
 def _missed(*_values: Any) -> Any:
@@ -495,36 +327,72 @@ class PlannedCalls(KnownCalls[KnownCall]):
         counts: Callable[..., Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(self._decided, ["autocast", "gradients"], in_order=True, counts=counts)
+        self._recordings: Counter[Any] = Counter()  # of families
         self._function, self._around = function, around
         forgets_with_plans(self)
         register(self)
 
-    forget = KnownCalls.clear
+    def clear(self) -> None:
+        """Forget every call."""
+        super().clear()
+        self.general.clear()
+        self._recordings.clear()
+
+    forget = clear
+
+    def in_body(self, *args: Any, **kwargs: Any) -> Any:
+        """What the function gives itself, as a part of what is being recorded."""
+        run, around = self._runs(args, kwargs)
+        return around(run)(*args, *kwargs.values())
+
+    def _runs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        run = partial(_by_name, self._function, len(args), tuple(kwargs)) if kwargs else self._function
+        return run, partial(self._around, args=args, kwargs=kwargs)
 
     def _decided(self, args: Sequence[Any], kwargs: Mapping[str, Any], place: Any) -> KnownCall:
-        run = partial(_by_name, self._function, len(args), tuple(kwargs)) if kwargs else self._function
-        around = partial(self._around, args=args, kwargs=kwargs)
-        if self.get(place) is not None and _can_record((*args, *kwargs.values())):
-            return KnownCall(partial(self._recorded, place, run, around))
-        return KnownCall(around(run), partial(self._note, place))
+        run, around = self._runs(args, kwargs)
+        values = (*args, *kwargs.values())
+        family = None if place is None else self.family(place, values)
+        met = place in self or (family in self.general and self._recordings[family] < _MOST_PLANS)
+        if place is not None and met and _can_record(values):
+            return KnownCall(partial(self._recorded, place, family, run, around))
+        return KnownCall(around(run), partial(self._note, place, family))
 
-    def _note(self, place: Any) -> None:
+    def _note(self, place: Any, family: Any) -> None:
         """Note that a pattern was met, and that its call gave no error."""
+        if place is None:
+            return
+        if family not in self.general:
+            if len(self.general) >= _MOST_FAMILIES:
+                self.clear()
+            self.general[family] = ()
         if place not in self:
             self.keep(place, KnownCall(_missed))
 
-    def _recorded(self, place: Any, run: Callable[..., Any], around: Callable[..., Any], *values: Any) -> Any:
+    def _recorded(
+        self, place: Any, family: Any, run: Callable[..., Any], around: Callable[..., Any], *values: Any
+    ) -> Any:
         recorder = Recorder(values)
-        with recording(recorder), _mode()():  # each thread has a mode of its own
+        with recording(recorder), operators_seen()(), sizes_seen()(current.get):  # each thread has modes of its own
             result = run(*values)
         output = around(lambda *_: result)(*values)
+        plans = self.general.get(family)
+        self.pop(place, None)
         plan: Callable[..., Any] | None
         try:
             plan = _Writer(recorder, result).plan()
         except UnrepeatableError as why:
             plan = None if why.now else run
-        if self.pop(place, None) is not None and plan is not None:  # else it was forgotten meanwhile
-            self.keep(place, KnownCall(around(plan)))
+        if plan is None or plans is None:  # else it was forgotten meanwhile
+            self.general.pop(family, None)
+            return output
+        self.keep(place, KnownCall(around(plan)))
+        if self._recordings.total() >= _MOST_RECORDED:
+            self.clear()
+        self._recordings[family] += 1
+        if self._recordings[family] <= _MOST_PLANS:
+            with suppress(UnrepeatableError):
+                self.general[family] = (around(_Writer(recorder, result, general=True).plan()), *plans)
         return output
 
 

@@ -193,6 +193,7 @@ class ShippedKernel:
             name, kernel, named[f"{part or 'config'}_space"], of_part("arguments"), device="cuda",
             reference=named[f"{name}_reference"], work=of_part("work"), dtypes=problems.DTYPES,
             problems=of_part("PROBLEMS"), least_gain=None if part else named.get("LEAST_GAIN"),
+            by_class=True,
         )  # fmt: skip
         return cls(operation, of_part("OWN"), fits)
 

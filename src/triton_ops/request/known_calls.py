@@ -33,9 +33,10 @@ _COUNTS: dict[Any, tuple[str, ...]] = {
 }
 """What counts of an argument of each kind, as expressions of its name."""
 _OF_TENSORS = (
-    "{0}.__class__", "{0}.shape", "{0}.stride()", "{0}.dtype", "{0}.device",
+    "{0}.__class__", "{0}.dtype", "{0}.device",
     f"({{0}}_at := {{0}}.data_ptr()) & {ALIGNMENT_BYTES - 1} or {{0}}_at and {ALIGNMENT_BYTES}",  # 0 without memory
 )  # fmt: skip
+_SIZES = ("{0}.shape", "{0}.stride()")
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 _code = lru_cache(_MOST_PATTERNS)(partial(compile, filename="<known calls>", mode="exec"))
 _UNTOLD = (AttributeError, TypeError, RuntimeError)  # cannot be hashed, or a tensor has no strides or no address
@@ -70,6 +71,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
     tensors, numbers and texts.
     With `in_order` what is known is run with the values of a call in order, whether they came by name or not.
     `counts` gives what else of a call's arguments counts, such as a distance between two of them.
+    `general` has by `family` what is run for calls of new sizes, in order, until one returns no `MISS`.
     """
 
     def __init__(
@@ -81,6 +83,8 @@ class KnownCalls(dict[Any, V], Generic[V]):
         self._decide, self._modes, self._plain, self._in_order, self._counts = decide, modes, plain, in_order, counts
         self._patterns: dict[Any, _Pattern] = {}
         self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
+        self.general: dict[Any, tuple[Callable[..., Any], ...]] = {}
+        self._late: Any = None
         self.call: Callable[..., Any] = self._first
 
     def begin_anew(self) -> None:
@@ -101,6 +105,11 @@ class KnownCalls(dict[Any, V], Generic[V]):
         except _UNTOLD:
             return None
         return place
+
+    @staticmethod
+    def family(place: Any, values: Sequence[Any]) -> Any:
+        """What calls share that differ in sizes, up to a power of two of each tensor's elements."""
+        return place[1], *(value.numel().bit_length() for value in values if Arguments.is_tensor(value))
 
     def keep(self, place: Any, value: V) -> None:
         """Remember what is known of a call; not of one without a place."""
@@ -127,6 +136,12 @@ class KnownCalls(dict[Any, V], Generic[V]):
                 finally:
                     self._locks.pop(place, None)  # who waits for it has it; later calls find the value
         return value
+
+    def _promote(self, family: Any, run: Callable[..., Any]) -> None:
+        """Have what was run be asked first from now on, if it was the one before that was not."""
+        if self._late is run and run in (runs := self.general.get(family, ())):
+            self.general[family] = (run, *(each for each in runs if each is not run))
+        self._late = run
 
     def _first(self, *args: Any, **kwargs: Any) -> Any:
         return self._otherwise(None, args, kwargs)
@@ -167,9 +182,11 @@ class KnownCalls(dict[Any, V], Generic[V]):
         count = len(kinds) - len(names)
         pairs = list(zip(values, kinds, strict=True))
         facts = [part.format(value) for value, kind in pairs for part in _COUNTS.get(kind, _OF_TENSORS)]
+        sizes = [part.format(value) for value, kind in pairs if kind not in _COUNTS for part in _SIZES]
         tensors = {value: kind for value, kind in pairs if kind not in _COUNTS}
         scope: dict[str, Any] = {
             "otherwise": self._otherwise, "get": self.get, "description": _description,
+            "general": self.general.get, "promote": self._promote,
             "no_key": _UNTOLD, "miss": MISS, "counts": self._counts,
             **{f"{value}_class": kind for value, kind in tensors.items()},
         }  # fmt: skip
@@ -184,7 +201,8 @@ class KnownCalls(dict[Any, V], Generic[V]):
         bindings = [f"{', '.join(values[:count])}, = args"] if count else []
         bindings += [f"{value} = kwargs[{name!r}]" for name, value in zip(names, values[count:], strict=True)]
         source = _CALL.format(
-            key=f"({', '.join([*([repr(names)] if names else []), *facts, ''])})",
+            key=f"({_tuple(sizes)}, {_tuple([*([repr(names)] if names else []), *facts])})",
+            family=", ".join(["place[1]", *(f"{value}.numel().bit_length()" for value in tensors)]),
             fits=f"len(args) == {count} and " + (f"tuple(kwargs) == {names!r}" if names else "not kwargs"),
             same=" and ".join(f"{value}.__class__ is {value}_class" for value in tensors) or "True",
             taken="; ".join(bindings) or "pass",
@@ -223,8 +241,21 @@ def call(*args, **kwargs):
                 if up is not None:
                     up()
                 return result
+    elif place is not None:
+        family = {family},
+        runs = general(family, ())
+        for run in runs:
+            result = run({passed})
+            if result is not miss:
+                if run is not runs[0]:
+                    promote(family, run)
+                return result
     return otherwise(call, args, kwargs, place)
 """
+
+
+def _tuple(parts: Sequence[str]) -> str:
+    return f"({''.join(f'{part}, ' for part in parts)})"
 
 
 def _description(value: Any) -> Any:

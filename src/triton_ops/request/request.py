@@ -216,14 +216,11 @@ def _with_index(device_name: str) -> str:
     return TorchDevice.current_name() if device_name == "cuda" else device_name
 
 
-def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, Any], ...], str]:
+def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[str, Any], ...]:
     places = arguments.positional_names(kernel)
     names = [name or f"arg{place}" for place, name in enumerate(places)]
     items = [*zip(names, arguments.positional, strict=True), *arguments.keyword.items()]
-    specs = tuple((name, spec_of(value)) for name, value in items)
-    texts = [str(spec) for _, spec in specs if spec is not None]
-    label = ", ".join(texts[:4]) + (", …" if len(texts) > 4 else "")
-    return specs, label
+    return tuple((name, spec_of(value)) for name, value in items)
 
 
 def spec_of(value: Any) -> TensorSpec | bool | int | float | str | None:
@@ -456,4 +453,4 @@ def _by_arguments(target: Operation | Kernel | Callable[..., Any], arguments: Ar
         )
     name = device_of(arguments, device)
     owner = target.name if isinstance(target, Operation) else kernel.name
-    return kernel, Problem(owner, *_describe(kernel, arguments)), name, CopiedArguments(arguments)
+    return kernel, Problem.described(owner, _describe(kernel, arguments)), name, CopiedArguments(arguments)

@@ -4,6 +4,7 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from triton_ops.values.buckets import ANY as ANY
     from triton_ops.values.buckets import BucketRule as BucketRule
     from triton_ops.values.buckets import Mapper as Mapper
     from triton_ops.values.buckets import Nearest as Nearest
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from triton_ops.values.key import Key as Key
     from triton_ops.values.key import Problem as Problem
     from triton_ops.values.resources import Resources as Resources
+    from triton_ops.values.sizes import class_cut as class_cut
+    from triton_ops.values.sizes import typical as typical
+    from triton_ops.values.sizes import typical_argument as typical_argument
+    from triton_ops.values.sizes import typical_memory as typical_memory
     from triton_ops.values.tensors import ALIGNMENT_BYTES as ALIGNMENT_BYTES
     from triton_ops.values.tensors import ITEM_BYTES as ITEM_BYTES
     from triton_ops.values.tensors import STORED_ALONE as STORED_ALONE

@@ -38,6 +38,12 @@ class Problem:
     def __getitem__(self, name: str) -> Any:
         return dict(self.arguments)[name]
 
+    @classmethod
+    def described(cls, kernel: str, arguments: tuple[tuple[str, TensorSpec | Scalar], ...]) -> Problem:
+        """The problem of a call, whose label has the first arguments."""
+        texts = [str(argument) for _, argument in arguments if argument is not None]
+        return cls(kernel, arguments, ", ".join(texts[:4]) + (", …" if len(texts) > 4 else ""))
+
     @property
     def specs(self) -> dict[str, TensorSpec]:
         """The tensor arguments."""

@@ -94,6 +94,11 @@ def is_fake(value: Any) -> bool:
     return fakes is not None and bool(fakes.is_fake(value))
 
 
+def _whole(number: Any) -> int:
+    """A whole number; one that notes what is asked of it stays as it is."""
+    return number if isinstance(number, int) and not isinstance(number, bool) else operator.index(number)
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """The description of a tensor argument.
@@ -136,7 +141,7 @@ class TensorSpec:
     total: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
-        shape = tuple(operator.index(extent) for extent in self.shape)
+        shape = tuple(map(_whole, self.shape))
         object.__setattr__(self, "shape", shape)
         stored = str(self.dtype).removeprefix("torch.")
         object.__setattr__(self, "dtype", stored if stored in STORED_ALONE else dtype_name(self.dtype))
@@ -152,7 +157,7 @@ class TensorSpec:
             raise ShapeMismatchError(f"shape {shape} has a negative extent", "0 or more", shape)
         if self.stride is None:
             return
-        stride = tuple(operator.index(step) for step in self.stride)
+        stride = tuple(map(_whole, self.stride))
         object.__setattr__(self, "stride", None if stride == contiguous_stride(shape) else stride)
         if len(stride) != len(shape) or any(step < 0 for step in stride):
             raise ShapeMismatchError(f"stride {stride} does not fit shape {shape}", shape, stride)

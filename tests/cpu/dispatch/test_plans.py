@@ -336,11 +336,11 @@ def recorders():
         yield made
 
 
-def test_calls_of_ever_new_sizes_are_not_recorded(launched, recorders):
-    keys = torch.zeros(1, 1, 64, 64, dtype=HALF)
-    for count in range(1, 20):
+def test_calls_of_ever_new_sizes_are_recorded_once_for_a_class(launched, recorders):
+    keys = torch.zeros(1, 1, 640, 64, dtype=HALF)
+    for count in range(513, 640):
         flash_attention(keys[:, :, :1], keys[:, :, :count], keys[:, :, :count])
-    assert recorders.call_count == 0
+    assert recorders.call_count <= 6
 
 
 def test_a_weight_that_changes_at_each_step_is_not_a_reason_to_record(launched, recorders):

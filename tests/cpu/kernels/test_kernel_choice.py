@@ -97,9 +97,9 @@ def test_the_ladder_is_asked_once_for_a_problem(monkeypatch):
 
 def test_launches_say_which_config_ran_and_why():
     forget_decisions()
-    chosen(drawn(4, 81))
-    chosen(drawn(4, 81))
-    (row,) = [row for row in launches() if row.kernel == "softmax" and "81" in row.problem]
+    chosen(drawn(4, 112))
+    chosen(drawn(4, 112))
+    (row,) = [row for row in launches() if row.kernel == "softmax" and "x112 " in row.problem]
     assert row.launches == 2
     assert row.rung == "default"
 

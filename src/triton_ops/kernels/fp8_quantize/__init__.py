@@ -251,7 +251,7 @@ def rescale(
         columns = tensor.shape[-1] if tensor.ndim else 1
         flat = tensor.view(-1, columns)
         values = {
-            "x": flat, "scale": scale.view(-1, scale_columns), "out": out.view(-1, columns), "rows": len(flat),
+            "x": flat, "scale": scale.view(-1, scale_columns), "out": out.view(-1, columns), "rows": flat.shape[0],
             "columns": columns, "scale_columns": scale_columns, "GROUP_ROWS": group_rows,
             "GROUP_COLUMNS": problems.group_columns(scale_columns, group), "DIVIDE": divide,
         }  # fmt: skip

@@ -162,7 +162,7 @@ def _forward(
         flat = x.detach().view(-1, columns)
         weight, bias = (None if each is None else each.detach() for each in (weight, bias))
         values = {
-            "x": flat, "weight": weight, "bias": bias, "out": out.view(-1, columns), "rows": len(flat),
+            "x": flat, "weight": weight, "bias": bias, "out": out.view(-1, columns), "rows": flat.shape[0],
             "eps": problems.DEFAULT_EPS, "COLUMNS": columns,
         }  # fmt: skip
         _KERNEL.run(values, x.device, config, tune, eps=eps)

@@ -93,7 +93,7 @@ def _check_angles(cos: torch.Tensor, sin: torch.Tensor, seq_len: int) -> int:
         raise ShapeMismatchError(f"cos has shape {tuple(cos.shape)}; it must be {axes}", axes, tuple(cos.shape), "cos")
     head_dim = cos.shape[-1]
     expected = (seq_len, head_dim) if cos.ndim == 2 else (1, seq_len, 1, head_dim)
-    call.check_shape("cos", cos.shape, expected, f"x has {seq_len} positions")
+    call.check_shape("cos", cos.shape, expected, "x has this number of positions")
     call.check_shape("sin", sin.shape, expected, "it must be as cos")
     if head_dim % 2 or head_dim < 2:
         raise ShapeMismatchError(

@@ -40,7 +40,7 @@ def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple
         flat = out.view(-1, columns)
         values = {
             "out": flat, "grad": grad.contiguous().view(-1, columns), "dx": dx.view(-1, columns),
-            "rows": len(flat), "COLUMNS": columns,
+            "rows": flat.shape[0], "COLUMNS": columns,
         }  # fmt: skip
         _GRADIENT.run(values, out.device)
     return (dx,)
