@@ -21,7 +21,7 @@ from triton_ops.backend import Arguments, Operation, TritonKernel, launches_take
 from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8
 from triton_ops.space import Config
 
-KNOWN, CHOSEN, RECORDED, COMPILED, CHANGING = 1.0, 1.25, 1.5, 1.5, 1.3
+KNOWN, CHOSEN, RECORDED, COMPILED, CHANGING = 1.0, 1.25, 1.5, 1.5, 1.5
 _HALF = torch.float16
 _TILE = {"BM": 64, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 2}
 
