@@ -275,7 +275,7 @@ def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: F
         mma_excess=machine.mma_excess(tiles.dtype),
         store_bytes=min(block.rows, tiles.rows) * min(block.columns, tiles.columns) * ITEM_BYTES[tiles.out_dtype],
         lockstep=lockstep(machine, block, footprint.serialised),
-        finish_cycles=block.rows * block.columns * tiles.finish / _LANES,
+        finish_cycles=block.rows * block.columns * tiles.finish / _LANES * max(1.0, _FINISHING_WARPS / block.warps),
     )
 
 
@@ -321,6 +321,8 @@ def _dram_bytes(tiles: GemmTiles, block: TileBlock, machine: Machine, at_once: i
 
 _EXPONENTIALS_PER_CYCLE = 16  # per multiprocessor; CUDA C++ Programming Guide, arithmetic throughput, 8.0 and 9.0
 _LANES = 128
+_FINISHING_WARPS = 8  # that keep the lanes busy; with four, a SiLU took twice as long (H200)
+_SEEN_FINISH = 16  # instructions; of a GELU's 33 four warps, or threads with 128 elements, took 2 to 4 times the cycles
 _SCORE_INSTRUCTIONS = 8  # per score without its exponential: scale, mask, maximum, subtract, sum, convert
 _SCORE_OPERATIONS = 4  # of them those of floating point: maximum, subtract, sum, convert
 
@@ -446,6 +448,12 @@ class ProductTiles:
     def dtype(self) -> str:
         """Dtype of the operands, by which the matrix units' rate is known."""
         return self.product.dtype
+
+    @property
+    def unseen(self) -> str:
+        """Why no pick is made for such products; empty where measured times bear picks out."""
+        heavy = self.product.finish > _SEEN_FINISH
+        return f"unseen: no products with {self.product.finish:g} instructions for each element of C" if heavy else ""
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan the loop of one program, and the second launch of algorithms that share tiles."""

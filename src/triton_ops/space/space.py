@@ -286,8 +286,8 @@ class ConfigSpace:
         for name, tunable in self.tunables.items():
             own = config.get(name)
             values = _next_to(tunable.values, own) if steps_only and tunable.ordered else tunable.values
-            others = (value for value in values if type(value) is not type(own) or value != own)
-            yield from (other for value in others if (other := Config({**config, name: value})) in self)
+            others = (Config({**config, name: value}) for value in values)
+            yield from (other for other in others if (other[name] != own or other != config) and other in self)
 
     def with_values(self, values: Mapping[str, Any]) -> ConfigSpace:
         """A space with other values of some tunables; the default stays a candidate.

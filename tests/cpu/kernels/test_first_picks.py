@@ -312,3 +312,18 @@ def test_a_known_call_asks_no_model_and_an_own_config_never_does(monkeypatch):
     assert configs == {asked("softmax", (601, 50304)).found.config}
     (row,) = [row for row in decisions.launches() if row.kernel == "softmax" and "639" in row.problem]
     assert row.rung == "expected"
+
+
+@pytest.mark.parametrize(("activation", "picks"), [("none", True), ("relu", True), ("silu", True), ("gelu", False)])
+def test_an_activation_takes_time_of_each_tile_and_one_of_many_instructions_leaves_the_default(activation, picks):
+    operation = kernels.load("matmul")
+    plain = operation.problem((4616, 4096, 1024), "bfloat16")
+    values = tuple((name, activation if name == "ACTIVATION" else value) for name, value in plain.arguments)
+    space, walking = operation.space_for(plain), {"ALGORITHM": "persistent", "LOADS": "host", "HALVES": True}
+    walking = Config({**space.default_config, **walking, "num_stages": 5})
+    model, bare = (Model(operation.work(one), Machine.of(H200)) for one in (replace(plain, arguments=values), plain))
+    assert (model.first_pick(space, [walking], operation.least_gain) is not None) == picks
+    lone = Config({**walking, "num_warps": 4})
+    finish, lone_finish = (model.expected_ms(config) - bare.expected_ms(config) for config in (walking, lone))
+    assert lone_finish == pytest.approx(2 * finish, rel=0.01)
+    assert (finish > 0) == (activation != "none")

@@ -685,6 +685,12 @@ def test_a_list_may_limit_registers_in_some_of_its_configs():
         ConfigSpace.from_configs([plain, Config(BLOCK=64, maxnreg=64)])
 
 
+def test_values_that_python_takes_for_equal_are_neighbours():
+    space = ConfigSpace({"A": Choice([(False,), (0,)])})
+    one, other = space
+    assert list(space.neighbours(one)) == [other]
+
+
 @given(spaces(), st.data())
 def test_neighbours_are_the_valid_configs_that_differ_in_one_tunable(space, data):
     config = data.draw(st.sampled_from(list(itertools.islice(space, 20))))
