@@ -76,6 +76,7 @@ class FirstPick(NamedTuple):
 _MOST_STEPS = 12  # from the first config to the pick, each of some ten forecasts
 _STEP_GAIN = 0.02  # of a step: for less, a config that has won elsewhere is not left
 _LEAST_SAVED_MS = 0.002  # of a launch: the expected times of launches of 3 us are off by as much
+_CLEAR_GAIN = 0.25  # for which less is enough
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ class Model:
         default_ms = forecast.expected_ms
         if forecast.spill_bytes:  # which is a guess that would decide alone
             default_ms = self.expected_ms(default, Resources(forecast.registers, 0))
-        far = max(ms * (1 + least_gain), ms + _LEAST_SAVED_MS)
+        far = max(ms * (1 + least_gain), min(ms + _LEAST_SAVED_MS, ms * (1 + _CLEAR_GAIN)))
         return FirstPick(config, ms, default_ms) if far <= default_ms else None
 
     def _lightest(self, configs: Iterable[Config]) -> tuple[Config, float]:
