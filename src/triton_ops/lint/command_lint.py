@@ -130,7 +130,7 @@ class _Output:
 
     def take(self) -> None:
         """Take the reports while they come."""
-        waits = (_wait(future) for _, future in tuple(self.waiting))
+        waits = (_waited(future) for _, future in tuple(self.waiting))
         for _ in followed(waits, len(self.waiting), "targets"):
             self._tell(*self.waiting[0])
             del self.waiting[0]
@@ -172,10 +172,11 @@ class _Output:
         return facts.tell(line) if self._as_lines else facts.lines(line)
 
 
-def _wait(future: Future[LintReport]) -> None:
+def _waited(future: Future[LintReport]) -> bool:
     """Wait for a report, a second at a time: Python does not see a signal that arrives just before a wait begins."""
     while not futures.wait([future], 1.0).done:
         pass
+    return True
 
 
 def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tuple[str, Any, LintOptions]]:
