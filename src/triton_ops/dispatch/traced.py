@@ -247,8 +247,8 @@ class Sizes:
     def seen(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What a function of torch gives, with traced numbers for sizes."""
         reads, makes = _rules()
-        if func in reads:
-            return reads[func](*self.of(args[0]), *args[1:], **kwargs)
+        if func in reads and not kwargs:
+            return reads[func](*self.of(args[0]), *args[1:])
         self.told = True
         try:
             output = func(*plain(tuple(args)), **plain(dict(kwargs)))
@@ -257,7 +257,8 @@ class Sizes:
         name = getattr(func, "__name__", "")
         if (getattr(func, "__self__", func).__name__ if name == "__get__" else name) in _OF_A_CLASS:
             return output
-        memory = makes[func](self, *args, **kwargs) if func in makes else None
+        traced = func in makes and kwargs.keys() <= {"dtype", "device"}  # such as a format may decide strides
+        memory = makes[func](self, *args, **kwargs) if traced else None
         if memory is not None and plain(memory) == (tuple(output.shape), tuple(output.stride())):
             self._memory[id(output)] = output, memory
         else:
@@ -283,10 +284,10 @@ def _product(numbers: Iterable[int]) -> int:
 
 
 def _is_contiguous(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    if 0 in shape:
+        return True
     step = 1
     for extent, own in zip(reversed(shape), reversed(stride), strict=True):
-        if extent == 0:
-            return True
         if extent != 1 and own != step:
             return False
         step = extent * step
@@ -298,9 +299,9 @@ def _row_major(shape: Sequence[Any]) -> Memory:
     return shape, contiguous_stride(shape)
 
 
-def _viewed(sizes: Sizes, tensor: Any, *extents: Any) -> Memory | None:
+def _viewed(sizes: Sizes, tensor: Any, extents: Any = None, *more: Any, **_dtype: Any) -> Memory | None:
     own, stride = sizes.of(tensor)
-    shape = tuple(extents[0]) if isinstance(extents[0], (tuple, list)) else extents
+    shape = tuple(extents) if isinstance(extents, (tuple, list)) else (extents, *more)
     if not all(isinstance(extent, int) for extent in shape) or not _is_contiguous(own, stride):
         return None
     rest = _product(extent for extent in shape if extent != -1)
@@ -309,9 +310,9 @@ def _viewed(sizes: Sizes, tensor: Any, *extents: Any) -> Memory | None:
     return _row_major(shape)
 
 
-def _alike(sizes: Sizes, tensor: Any, **options: Any) -> Memory | None:
+def _alike(sizes: Sizes, tensor: Any, **_: Any) -> Memory | None:
     memory = sizes.of(tensor)
-    return memory if not options.keys() - {"dtype", "device"} and _is_contiguous(*memory) else None
+    return memory if _is_contiguous(*memory) else None
 
 
 def _turned(sizes: Sizes, tensor: Any, one: int = 0, other: int = 1) -> Memory | None:
@@ -345,9 +346,8 @@ def _rules() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Mem
         tensor.new_empty_strided: lambda _sizes, _tensor, shape, stride, **_: (tuple(shape), tuple(stride)),
         tensor.as_strided: lambda _sizes, _tensor, shape, stride, *_: (tuple(shape), tuple(stride)),
         tensor.detach: lambda sizes, tensor: sizes.of(tensor),
-        tensor.contiguous: lambda sizes, tensor: _alike(sizes, tensor),
-        tensor.view: _viewed, tensor.reshape: _viewed, torch.empty_like: _alike, tensor.t: _turned,
-        tensor.transpose: _turned,
+        tensor.contiguous: _alike, torch.empty_like: _alike, tensor.view: _viewed, tensor.reshape: _viewed,
+        tensor.t: _turned, tensor.transpose: _turned,
     }  # fmt: skip
     return reads, makes
 
