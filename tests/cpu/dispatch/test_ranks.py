@@ -75,6 +75,28 @@ def test_a_config_that_cannot_be_taken_here_gives_way_to_the_default():
     assert "cannot take the config of the job" in agreed(store, 1, 6, refused="too large").found.why
 
 
+@pytest.mark.parametrize(
+    ("on_miss", "options", "tune_s"),
+    [("default", {"budget_s": 20}, 0.0), ("tune", {"budget_s": 20}, 20.0), ("race", {}, 5.0),
+     ("tune", {"effort": "exhaustive"}, ranks._LONGEST_TUNE_S)],
+)  # fmt: skip
+def test_where_a_launch_tunes_the_others_wait_as_long_as_its_tune_may_take(on_miss, options, tune_s, monkeypatch):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    waits = []
+
+    class Other:
+        def agreed(self, _key, _alone, _why_not, default, wait_s):
+            waits.append(wait_s)
+            return default("another process decides")
+
+    monkeypatch.setattr(ranks, "meeting", Other)
+    kernel = triton_ops.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], ["n"],
+                                 on_miss=on_miss, **options)(add)  # fmt: skip
+    with launches_that_do_nothing():
+        kernel[grid](*(torch.zeros(1024) for _ in range(3)), 1024)
+    assert waits == [ranks.TURN_S + tune_s]
+
+
 def test_a_wrong_word_for_agreeing_is_one_warning_and_each_decides_alone(monkeypatch, caplog):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
