@@ -12,12 +12,19 @@ from triton.runtime.autotuner import Autotuner  # noqa: E402
 
 import triton_ops  # noqa: E402
 from tests.launches import launches_that_do_nothing  # noqa: E402
+from triton_ops.dispatch import fast_launch  # noqa: E402
 
 
 @triton.jit
 def copy(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def rounded(x_ptr, out_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=(i < n) & EVEN)
 
 
 @pytest.fixture
@@ -109,3 +116,18 @@ def test_arguments_by_name_are_known_beside_those_by_place(tensors, named):
     assert kernel.launches.fast.call(by_blocks, *values.values(), **by_name) is not None
     with pytest.raises(TypeError, match="multiple values"):
         kernel[by_blocks](*tensors, 4096, n=4096)
+
+
+@pytest.mark.parametrize("heuristics", [False, True])
+def test_of_more_launches_than_a_kernel_may_have_the_first_ones_are_decided_again(tensors, heuristics, monkeypatch):
+    monkeypatch.setattr(fast_launch, "_MOST_ENTRIES", 2)
+    configs = [triton.Config({"BLOCK": block}) for block in (128, 256)]
+    function = triton.heuristics({"EVEN": lambda values: values["n"] % 2 == 0})(rounded) if heuristics else copy
+    kernel = triton_ops.autotune(configs, ["n"], on_miss="default")(function)
+
+    def known():
+        return [n for n in (512, 1024, 2048) if kernel.launches.fast.call(by_blocks, *tensors, n) is not None]
+
+    for n, expected in ((512, [512]), (1024, [512, 1024]), (2048, [2048]), (512, [512, 2048])):
+        kernel[by_blocks](*tensors, n)
+        assert known() == expected
