@@ -159,6 +159,24 @@ def test_weights_gradients_and_random_numbers_stay_as_they_were(known):
     assert len(set(map(float, seen[1:]))) == 1
 
 
+def test_beside_a_gpu_only_small_tensors_of_the_cpu_may_be_written(monkeypatch):
+    monkeypatch.setattr(in_place, "_SMALL", 4)
+    x = {size: torch.zeros(size) for size in (0, 3, 4, 5)}
+    x["parameter"], x["sparse"] = torch.nn.Parameter(torch.zeros(4)), torch.zeros(2, 2).to_sparse()
+    x["without memory"] = torch.zeros(4, device="meta")
+    step = object.__new__(in_place._Step)
+    step.torch = torch
+
+    def taken():
+        tensors = {id(each) for each in step._tensors()}
+        return [name for name, tensor in x.items() if id(tensor) in tensors]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_initialized", lambda: True)
+        assert taken() == [0, 3, 4, "parameter"]
+    assert taken() == [0, 3, 4, 5, "parameter"]
+
+
 def test_a_step_that_cannot_be_run_again_is_refused(known):
     one, x, calls = known(first), torch.ones(4), []
     layer = torch.nn.Linear(4, 4)
