@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops.dispatch import triton_autotuner
-from triton_ops.dispatch.triton_autotuner import Shown, Winners, standing
+from triton_ops.dispatch.triton_autotuner import Printed, Shown, Winners, standing
+from triton_ops.space import Config
+from triton_ops.values import Measurement, Status, Trial
 
 OURS, THEIRS, LATER = (object() for _ in range(3))
 
@@ -155,3 +157,14 @@ def test_what_another_thread_takes_away_meanwhile_is_not_there():
             return True
 
     assert standing(Emptied(), "key") is None
+
+
+@pytest.mark.triton
+def test_each_config_is_printed_and_why_it_failed_in_one_line_if_it_did(capsys):
+    printed, config = Printed("k", "(4,)"), Config(BLOCK=64)
+    printed.tried(Trial(config, Status.OK, Measurement((1.0,), "wall")), None)
+    good = capsys.readouterr().out
+    printed.tried(Trial(config, Status.CRASH, error="no\x1b[2J room"), None)
+    assert good.startswith("Autotuning kernel k with config BLOCK: 64")
+    assert good.count("\n") == 1
+    assert capsys.readouterr().out == good + "Autotuning failed with no\\x1b[2J room\n"
