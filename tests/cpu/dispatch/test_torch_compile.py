@@ -340,3 +340,39 @@ def test_a_triton_op_with_a_winner_that_torch_would_lose_is_an_error(traces, tag
     remember(kernel, Config({**WIDE, "maxnreg": 64}), 1024)
     with pytest.raises(Exception, match="does not keep maxnreg=64"):
         keys_of(lambda x: operator(x), traces)
+
+
+ASKED = {
+    "shape": lambda x: x.shape,
+    "dtype": lambda x: x.dtype,
+    "device": lambda x: x.device,
+    "stride": lambda x: x.stride(),
+    "stride of an axis": lambda x: x.stride(0),
+    "size": lambda x: x.size(),
+    "size of an axis": lambda x: x.size(-1),
+    "axes": lambda x: (x.ndim, x.dim()),
+    "numel": lambda x: x.numel(),
+    "bytes": lambda x: x.element_size(),
+    "is_cuda": lambda x: x.is_cuda,
+    "is_contiguous": lambda x: x.is_contiguous(),
+}
+MADE = {
+    "itself": lambda x: x,
+    "view": lambda x: x.view(4, 6),
+    "view of one axis": lambda x: x.view(24),
+    "turned": lambda x: x.transpose(0, 1),
+    "turned from the end": lambda x: x.transpose(-1, 0),
+    "t": lambda x: x.t(),
+    "t of a vector": lambda x: x.view(24).t(),
+    "new_empty": lambda x: x.transpose(0, 1).new_empty((2, 5)),
+    "new_empty of a dtype": lambda x: x.new_empty([0, 5], dtype=torch.int8),
+    "turned without elements": lambda x: x.new_empty((0, 5)).t(),
+    "turned of one row": lambda x: x.new_empty((1, 5)).t(),
+}
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_a_described_tensor_answers_as_one_with_memory(made):
+    tensor = MADE[made](torch.zeros(3, 8, dtype=torch.float16))
+    described = MADE[made](in_compile.Described.named("float16", "cpu", (3, 8)))
+    assert {name: ask(described) for name, ask in ASKED.items()} == {name: ask(tensor) for name, ask in ASKED.items()}
