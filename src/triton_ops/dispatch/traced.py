@@ -107,7 +107,7 @@ def _doubts_of(text: str, low: float, high: float, holes: frozenset[int]) -> Ite
         yield f"{text} < {low}" if high == inf else f"not {low} <= {text} <= {high}"
     elif high < inf:
         yield f"{text} > {high}"
-    yield from (f"{text} == {hole}" for hole in holes if low <= hole <= high and low != high)
+    yield from (f"{text} == {hole}" for hole in holes if low <= hole <= high)
 
 
 class Traced(int):

@@ -161,6 +161,7 @@ def test_what_another_thread_takes_away_meanwhile_is_not_there():
 
 @pytest.mark.triton
 def test_each_config_is_printed_and_why_it_failed_in_one_line_if_it_did(capsys):
+    pytest.importorskip("triton")
     printed, config = Printed("k", "(4,)"), Config(BLOCK=64)
     printed.tried(Trial(config, Status.OK, Measurement((1.0,), "wall")), None)
     good = capsys.readouterr().out

@@ -3,6 +3,7 @@
 import itertools
 import math
 import operator
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -76,9 +77,10 @@ def test_what_takes_a_size_as_it_is_pins_it(take):
     assert conditions.settled()[1] == {"v0_n0": 24}
 
 
-def test_sizes_that_are_equal_stand_for_each_other():
+@pytest.mark.parametrize(("compare", "answer"), [(operator.eq, True), (operator.ne, False)])
+def test_sizes_that_are_equal_stand_for_each_other(compare, answer):
     one, two, conditions = traced(24, 24)
-    assert one == two
+    assert compare(one, two) == answer
     same, pins, doubts = conditions.settled()
     assert (pins, doubts) == ({}, ["v0_n0 != v0_n1"])
     assert put("v0_n0 + v0_n1", same) == "v0_n1 + v0_n1"
@@ -293,6 +295,20 @@ def test_to_turn_a_tensor_of_fewer_than_two_axes_gives_what_torch_gives(call, sh
     x = torch.zeros(shape)
     result, told, _ = recorded(call, x)
     assert plain(told) == memory_of(result) == memory_of(call(x))
+
+
+@pytest.mark.parametrize("error", [None, ValueError])
+def test_arguments_count_as_looked_at_only_while_a_function_runs(error):
+    sizes, told = Sizes(), []
+
+    def function():
+        told.append(sizes.told)
+        if error:
+            raise error
+
+    with pytest.raises(error) if error else nullcontext():
+        sizes.seen(function, (), {})
+    assert (told, sizes.told) == ([True], False)
 
 
 EDGES = [
