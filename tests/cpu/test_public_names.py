@@ -120,7 +120,8 @@ NAMES = {
         "Trial",
         "TuningResult",
     ],
-    "triton_ops.cost_model.product_tiles": ["AttentionTiles", "GemmTiles"],
+    "triton_ops.cost_model.attention_tiles": ["AttentionTiles"],
+    "triton_ops.cost_model.product_tiles": ["GemmTiles"],
     "triton_ops.cost_model.row_tiles": ["ElementTiles", "RowTiles"],
     "triton_ops.values.work": ["Work"],
 }

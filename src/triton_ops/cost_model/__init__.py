@@ -4,10 +4,10 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from triton_ops.cost_model.attention_tiles import AttentionTiles as AttentionTiles
     from triton_ops.cost_model.inferred import Readings as Readings
     from triton_ops.cost_model.prediction import Forecast as Forecast
     from triton_ops.cost_model.prediction import Model as Model
-    from triton_ops.cost_model.product_tiles import AttentionTiles as AttentionTiles
     from triton_ops.cost_model.product_tiles import GemmTiles as GemmTiles
     from triton_ops.cost_model.product_tiles import ProductTiles as ProductTiles
     from triton_ops.cost_model.row_tiles import ElementTiles as ElementTiles

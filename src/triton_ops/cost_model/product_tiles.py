@@ -4,14 +4,14 @@ The layouts are Triton's for sm_80 and sm_90, which choose a tile's instruction 
 `lib/Dialect`, AccelerateMatmul; docs/concepts/model.md derives each figure).
 
 Loads run ahead of the products, and the resources of a step overlap. Where a product of a step waits for another one,
-as in attention, or for arithmetic on what was loaded, a block does one after another; only other blocks fill the gaps.
+as in attention (`attention_tiles`), or for arithmetic on what was loaded, a block does one after another; only other
+blocks fill the gaps.
 
 Products have several algorithms: tiles with a program each, walked over, or shared among programs. The configs name the
 algorithm as the shipped products do: ALGORITHM (`tiles`, `persistent`, `split_k`, `stream_k`), PROGRAMS for each
 multiprocessor, SPLIT, SWAPPED, LOADS or DESCRIPTORS, HALVES, SUMS and AHEAD. A config that names none of them has one
 program for each tile, and pointer loads. With the FORM `gluon` two groups of four warps, beside those of `num_warps`,
-promote and multiply by turns, from BUFFERS stages; in attention the exponentials of one run beside the products of the
-other, as if each were a block.
+promote and multiply by turns, from BUFFERS stages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from typing import Any, NamedTuple
 
-from triton_ops.cost_model.blocks import Wave, chained_footprint, overlap_ns, schedule, tile_footprint
+from triton_ops.cost_model.blocks import Wave, overlap_ns, schedule, tile_footprint
 from triton_ops.device import Machine
 from triton_ops.values import (
     ITEM_BYTES,
@@ -113,7 +113,7 @@ def _chain_ns(loop: TileLoop, machine: Machine, mma_ns: float, wait_ns: float, s
     return mma_ns + cycles / machine.clock_ghz + unhidden_ns
 
 
-_LINE_BYTES = 128
+LINE_BYTES = 128
 _COPY_BYTES = 16
 _ASYNC_BYTES = 4  # of the least copy that runs ahead of the products: PTX ISA, `cp.async`
 _LINE_COPIES = 16  # that cost the load unit a line, however narrow: set on products with copies of 1 and 2 bytes
@@ -275,7 +275,7 @@ def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: F
         mma_excess=machine.mma_excess(tiles.dtype),
         store_bytes=min(block.rows, tiles.rows) * min(block.columns, tiles.columns) * ITEM_BYTES[tiles.out_dtype],
         lockstep=lockstep(machine, block, footprint.serialised),
-        finish_cycles=block.rows * block.columns * tiles.finish / _LANES * max(1.0, _FINISHING_WARPS / block.warps),
+        finish_cycles=block.rows * block.columns * tiles.finish / LANES * max(1.0, _FINISHING_WARPS / block.warps),
     )
 
 
@@ -296,7 +296,7 @@ def lockstep(machine: Machine, block: TileBlock, serialised: bool | None) -> flo
 
 def _lines(extent: int, block: TileBlock, along_inner: bool) -> int:
     runs, length = (extent, block.step) if along_inner else (block.step, extent)
-    return runs * ceil(length * block.item_bytes / _LINE_BYTES)
+    return runs * ceil(length * block.item_bytes / LINE_BYTES)
 
 
 def _dram_bytes(tiles: GemmTiles, block: TileBlock, machine: Machine, at_once: int) -> float:
@@ -319,120 +319,14 @@ def _dram_bytes(tiles: GemmTiles, block: TileBlock, machine: Machine, at_once: i
     return float((least + max(0.0, wave * waves - least) * (1 - in_l2)) / waves / resident)
 
 
-_EXPONENTIALS_PER_CYCLE = 16  # per multiprocessor; CUDA C++ Programming Guide, arithmetic throughput, 8.0 and 9.0
-_LANES = 128
+LANES = 128
 _FINISHING_WARPS = 8  # that keep the lanes busy; with four, a SiLU took twice as long (H200)
 _SEEN_FINISH = 16  # instructions; of a GELU's 33 four warps, or threads with 128 elements, took 2 to 4 times the cycles
-_SCORE_INSTRUCTIONS = 8  # per score without its exponential: scale, mask, maximum, subtract, sum, convert
-_SCORE_OPERATIONS = 4  # of them those of floating point: maximum, subtract, sum, convert
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionTiles:
-    """The tiles of softmax(Q @ Kᵀ) @ V: a program takes a tile of one head's queries and walks along the keys.
-
-    A config may have SPLITS parts of the keys, each with programs of its own.
-
-    Attributes:
-        heads: Number of heads in all: batch size times heads.
-        queries: Queries per head.
-        keys: Keys per head.
-        head_dim: Elements of one query, key or value.
-        dtype: Dtype of Q, K and V.
-        tile_queries: Queries per program.
-        tile_keys: Keys per step.
-        causal: Whether a query sees only the keys up to its own position, which halves the steps.
-    """
-
-    heads: int = field(kw_only=False)
-    queries: int = field(kw_only=False)
-    keys: int = field(kw_only=False)
-    head_dim: int = field(kw_only=False)
-    dtype: str
-    tile_queries: Tile
-    tile_keys: Tile
-    causal: bool = False
-
-    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-        """Plan a pipelined loop along the keys for each tile of queries."""
-        check_matrix_units(machine, self.dtype)
-        by_turns = _form(config).by_turns
-        queries, keys = tile_side(self.tile_queries, config), tile_side(self.tile_keys, config)
-        if by_turns:  # each group of warps is as a block of half the rows
-            config, queries = {**config, "num_warps": _WARPS_BY_TURNS // 2, "num_stages": 2}, queries // 2
-        warps, stages = warps_and_stages(config)
-        parts = int(config.get("SPLITS", 1))
-        tiles = replace(self, heads=self.heads * parts, keys=ceil(self.keys / parts))
-        scores = TileBlock(  # Q @ Kᵀ
-            rows=queries, columns=keys, step=self.head_dim, group=1, warps=warps, stages=stages,
-            item_bytes=ITEM_BYTES[self.dtype],
-        )  # fmt: skip
-
-        def schedule(footprint: Footprint) -> Schedule:
-            loop = attention_loop(tiles, scores, machine, footprint)
-            if by_turns:  # a group waits for one of its products; both share what is copied
-                copied = loop.load_bytes / 2
-                loop = loop._replace(
-                    at_once=2, links=1, lines=0.0, load_bytes=copied, shared_bytes=loop.shared_bytes - copied,
-                    steps=loop.steps if machine.wgmma else inf,
-                )  # fmt: skip
-            return loop_schedule(loop, footprint, machine)
-
-        return TilePlan(
-            warps, _attention_guess(scores, _step_bytes(scores), warp_groups(machine, queries, warps)), schedule
-        )
-
-
-def attention_loop(tiles: AttentionTiles, scores: TileBlock, machine: Machine, footprint: Footprint) -> TileLoop:
-    """The loop of one tile of queries along its keys, by a block that takes `footprint`."""
-    item, dim, queries, keys, warps = scores.item_bytes, scores.step, scores.rows, scores.columns, scores.warps
-    values = scores._replace(columns=dim, step=keys)  # P @ V
-    loads = _step_bytes(scores)
-    at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, warps)
-    per_head = ceil(tiles.queries / queries)
-    steps = max(1, round(ceil(tiles.keys / keys) * (0.5 + 0.5 / per_head if tiles.causal else 1.0)))
-    heads_at_once = min(tiles.heads, ceil(at_once * machine.units / per_head))
-    # P is in registers, so the second product reads only V from shared memory.
-    reads = operand_bytes(machine, queries, keys, dim * item, warps) + keys * dim * item * max(queries // 64, 1)
-    return TileLoop(
-        blocks=per_head * tiles.heads,
-        steps=steps,
-        stages=scores.stages,
-        warps=warps,
-        mma_cycles=mma_cycles(machine, scores, tiles.dtype) + mma_cycles(machine, values, tiles.dtype),
-        shared_bytes=reads + loads,
-        lines=2 * keys * ceil(dim * item / _LINE_BYTES),
-        load_bytes=loads,
-        arithmetic_cycles=queries * keys * max(1 / _EXPONENTIALS_PER_CYCLE, _SCORE_INSTRUCTIONS / _LANES),
-        dram_bytes=heads_at_once * loads / min(per_head * tiles.heads, at_once * machine.units),
-        mma_excess=machine.mma_excess(tiles.dtype),
-        store_bytes=queries * dim * item,
-        links=2,
-        lockstep=lockstep(machine, scores, footprint.serialised),
-        exchanged=warps_across(machine, queries, keys, warps) > 1,
-        tall=tiles_of_warp(machine, queries, keys, warps),
-    )
-
-
-def _step_bytes(scores: TileBlock) -> int:
-    return 2 * scores.columns * scores.step * scores.item_bytes
-
-
-def _attention_guess(scores: TileBlock, loads: int, grouped: bool) -> Footprint:
-    """Resources of a block; without a pipeline the values take the place of the keys."""
-    threads, dim = 32 * scores.warps, scores.step
-    shared = (scores.stages * loads if scores.stages > 1 else loads // 2) + scores.rows * dim * scores.item_bytes
-    if not grouped:  # probabilities go through shared memory into the layout of an operand
-        shared += scores.rows * scores.columns * scores.item_bytes
-    result, passing = scores.rows * dim / threads, scores.rows * scores.columns / threads
-    return chained_footprint(result, passing, _SCORE_OPERATIONS, grouped, shared)
-
-
 _SUM_BYTES = 4  # of a part: float32
 _SECOND_LAUNCH_NS = 2500.0  # from the end of a launch to the end of a small one behind it; assumed, not fitted
 _DESCRIBED_NS = 1500.0  # in which a program makes its descriptors: 1.4 to 1.7 us at 1024x1024x1024 on an H200
 _MOST_TERMS = 128  # that the matrix units add up before their sums are promoted
-_WARPS_BY_TURNS = 8
+WARPS_BY_TURNS = 8
 _ADDS_PER_CYCLE = 128  # of one multiprocessor: float32 lanes, CUDA C++ Programming Guide
 
 
@@ -493,7 +387,7 @@ class ProductTiles:
     def _pipelined(self, config: Mapping[str, Any], form: _Form) -> Mapping[str, Any]:
         """The config with the warps and the stages that its loop has."""
         if form.by_turns:
-            return {**config, "num_warps": _WARPS_BY_TURNS, "num_stages": config.get("BUFFERS") or 1}
+            return {**config, "num_warps": WARPS_BY_TURNS, "num_stages": config.get("BUFFERS") or 1}
         if self.product.copy_bytes < _ASYNC_BYTES and not form.descriptors:
             return {**config, "num_stages": 1}
         if self.scaled and form.ahead > 1:  # the steps are unrolled, and each has stages of its own
