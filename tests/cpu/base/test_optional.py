@@ -222,7 +222,7 @@ logging.basicConfig(format="%(message)s")
 def work(n):
     return n * 0
 for _ in range(2):
-    print(triton_ops.tune(work, space={{"n": [1, 2]}}, cache_dir=sys.argv[1], budget_s=2).from_cache)
+    print(triton_ops.tune(work, space={{"n": [1, 2]}}, cache_dir=sys.argv[1], trials=2).from_cache)
 try:
     triton_ops.tune(work, space={{"n": [1, 2, 3]}}, cache_dir=sys.argv[1], isolate=True)
 except triton_ops.DeviceError as error:
