@@ -17,6 +17,7 @@ RESULTS = {
     "EPYC": ["cpu"],
     "Xeon": ["cpu"],
     "16 CPUs": ["cpu"],
+    "32 CPUs": ["cpu"],
     "simulated": ["simulated"],
 }
 _HEADING = re.compile(r"^## ", re.MULTILINE)
