@@ -153,6 +153,7 @@ def test_what_forked_processes_leave_is_reaped_by_the_server(server):
         with closing(server.fork()) as process:
             process.ask("1", LONG_S)
     eventually(lambda: not any(Process(pid).ended for pid in children()))
+    assert server.alive
 
 
 # Servers that several users share
