@@ -630,7 +630,7 @@ def test_short_calls_are_timed_in_loops_of_the_real_clock():
     assert result.launches_per_sample * result.median_ms > 0.25
     assert result.launches == result.launches_per_sample * len(result.samples_ms) < call.calls
     assert result.launches * result.median_ms / 20 < 3  # how many there are at least is a matter of other programs
-    doubt = "" if result.confidence == "ok" else f"; low confidence: {result.confidence}"  # where others left one sample
+    doubt = "" if result.confidence == "ok" else f"; low confidence: {result.confidence}"  # one sample alone
     assert str(result) == f"{result.median_ms:.4g} ms, {result.launches} launches, host{doubt}"
 
 
