@@ -152,9 +152,6 @@ else:
     from triton_ops._faces import REGISTERED, before_forks, lazy_face, register
 
     register("call an operation", "triton_ops.dispatch.operations", "called")
-    register("time a call", "triton_ops.benchmark.timing", "time_ms")
-    register("expect winners", "triton_ops.ship.command_loading", "expect_winners")
-    register("time a product", "triton_ops.benchmark.timing", "own_ms")
     register("note threads", "triton_ops.base.host", "note_threads")
     before_forks(lambda: "torch" in sys.modules and REGISTERED["note threads"]())
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -6,7 +6,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.backend.callables import FunctionKernel as FunctionKernel
     from triton_ops.backend.callables import Source as Source
-    from triton_ops.backend.command_doctor import doctor_command as doctor_command
     from triton_ops.backend.compilers import Compiler as Compiler
     from triton_ops.backend.compilers import CompilerNeeds as CompilerNeeds
     from triton_ops.backend.compilers import CompilesAhead as CompilesAhead
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
     from triton_ops.backend.triton_kernel import TritonKernel as TritonKernel
     from triton_ops.backend.triton_process import ScratchAllocator as ScratchAllocator
     from triton_ops.backend.triton_process import TritonProcess as TritonProcess
+    from triton_ops.backend.triton_process import assembler_in_use as assembler_in_use
+    from triton_ops.backend.triton_process import installed_assemblers as installed_assemblers
     from triton_ops.backend.triton_process import use_ptxas as use_ptxas
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

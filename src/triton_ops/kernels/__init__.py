@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from triton_ops.kernels.modules import FusedGatedMLP as FusedGatedMLP
     from triton_ops.kernels.modules import FusedRMSNormRoPE as FusedRMSNormRoPE
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
-    from triton_ops.kernels.typed_target import TypedTarget as TypedTarget
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)
 

@@ -14,9 +14,5 @@ if TYPE_CHECKING:
     from triton_ops.request.request import TuneOptions as TuneOptions
     from triton_ops.request.request import TuneProblem as TuneProblem
     from triton_ops.request.request import TuneRequest as TuneRequest
-    from triton_ops.request.typed import TypedProblem as TypedProblem
-    from triton_ops.request.typed import module_at as module_at
-    from triton_ops.request.typed import named_function as named_function
-    from triton_ops.request.typed import named_object as named_object
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

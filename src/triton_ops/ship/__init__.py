@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from triton_ops.ship.command_exchange import import_command as import_command
     from triton_ops.ship.command_exchange import look_up_command as look_up_command
     from triton_ops.ship.command_exchange import portfolio_command as portfolio_command
+    from triton_ops.ship.command_loading import expect_winners as expect_winners
     from triton_ops.ship.command_loading import load_kernels as load_kernels
     from triton_ops.ship.command_loading import tune_from_misses as tune_from_misses
     from triton_ops.ship.command_loading import verify_command as verify_command

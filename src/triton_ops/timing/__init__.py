@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.timing.gpu_timers import CaptureError as CaptureError
     from triton_ops.timing.gpu_timers import EmptyCaptureError as EmptyCaptureError
-    from triton_ops.timing.microbenchmarks import calibrate_command as calibrate_command
+    from triton_ops.timing.microbenchmarks import calibrate as calibrate
     from triton_ops.timing.race_statistics import Interval as Interval
     from triton_ops.timing.race_statistics import Standing as Standing
     from triton_ops.timing.rounds import Arm as Arm
