@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import tomllib
 
 PROJECT = Path(__file__).parents[2]
 ROOT = PROJECT / "src"
@@ -42,8 +43,8 @@ def nodes():
 def _no_tree_is_left():
     """The trees are 800,000 objects, among which every later search for garbage in this process would look."""
     yield
-    trees.cache_clear()
-    nodes.cache_clear()
+    for made in (trees, nodes, faces):
+        made.cache_clear()
 
 
 def imports(name):
@@ -268,6 +269,73 @@ def test_a_launch_from_a_record_imports_little():
         "triton_ops.values.trial",
     }
     assert not slow & loaded
+
+
+@cache
+def faces():
+    """For each face the module of each name, by its imports for type checkers."""
+    return {
+        module: {
+            alias.name: node.module
+            for node in nodes()[module]
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for module, path in MODULES.items()
+        if path.name == "__init__.py"
+    }
+
+
+def home_of(module, name):
+    """The module that has a name, past the faces that show it."""
+    while f"{module}.{name}" not in MODULES and name in faces().get(module, {}):
+        module = faces()[module][name]
+    return f"{module}.{name}" if f"{module}.{name}" in MODULES else module
+
+
+def reached(*names):
+    """The modules that the use of public names needs: all imports count, also for type checkers, name by name."""
+    modules, queue = set(), [home_of("triton_ops", name) for name in names]
+    while queue:
+        if (module := queue.pop()) in modules or module not in MODULES:
+            continue
+        modules.add(module)
+        if module not in faces():
+            imported = [node for node in nodes()[module] if isinstance(node, ast.ImportFrom)]
+            queue += [home_of(node.module, alias.name) for node in imported for alias in node.names]
+    return modules
+
+
+def lines_of(modules):
+    return sum(len(MODULES[name].read_text(encoding="utf-8").splitlines()) for name in modules)
+
+
+LAUNCH = ("autotune", "use_lockfile")
+
+
+def test_a_launch_reaches_few_files():
+    modules = reached(*LAUNCH)
+    assert len(modules) <= 70
+    assert lines_of(modules) <= 24_000
+
+
+@pytest.mark.processes
+def test_a_launch_from_a_lockfile_imports_what_it_reaches():
+    """Faces hold nothing but names, and are imported with each file behind them."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.launched_from_lockfile"], cwd=PROJECT, check=True, capture_output=True, text=True
+    )
+    loaded = set(json.loads(done.stdout))
+    assert loaded - faces().keys() == reached(*LAUNCH) - faces().keys()
+    assert lines_of(loaded) <= 24_000
+
+
+def test_the_contract_on_launches_is_on_all_that_a_launch_reaches():
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    (contract,) = (each for each in settings["contracts"] if each["name"].startswith("A launch"))
+    sources = contract["source_modules"]
+    outside = {name for name in reached(*LAUNCH) if not any(f"{name}.".startswith(f"{one}.") for one in sources)}
+    assert outside <= {"triton_ops._faces", *faces()}
 
 
 @pytest.mark.processes

@@ -13,16 +13,14 @@ if TYPE_CHECKING:
     from triton_ops.backend.compilers import compiler_environment as compiler_environment
     from triton_ops.backend.composed import FormsKernel as FormsKernel
     from triton_ops.backend.composed import StagedKernel as StagedKernel
+    from triton_ops.backend.constant_roles import SourceRoles as SourceRoles
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
     from triton_ops.backend.kernel_source import KernelSource as KernelSource
     from triton_ops.backend.kernel_source import dotted_name as dotted_name
     from triton_ops.backend.kernel_source import last_name as last_name
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
-    from triton_ops.backend.launcher import launches_are_taken as launches_are_taken
-    from triton_ops.backend.launcher import launches_taken as launches_taken
     from triton_ops.backend.launcher import standing_in as standing_in
     from triton_ops.backend.offline import LaunchedKernel as LaunchedKernel
-    from triton_ops.backend.offline import replaced as replaced
     from triton_ops.backend.operations import Operation as Operation
     from triton_ops.backend.operations import operation as operation
     from triton_ops.backend.origins import Layers as Layers
@@ -39,6 +37,9 @@ if TYPE_CHECKING:
     from triton_ops.backend.roles import MayCrash as MayCrash
     from triton_ops.backend.roles import PreparedCall as PreparedCall
     from triton_ops.backend.roles import StandIn as StandIn
+    from triton_ops.backend.taken import launches_are_taken as launches_are_taken
+    from triton_ops.backend.taken import launches_taken as launches_taken
+    from triton_ops.backend.taken import replaced as replaced
     from triton_ops.backend.triton_compiler import Built as Built
     from triton_ops.backend.triton_compiler import TritonCompiler as TritonCompiler
     from triton_ops.backend.triton_kernel import TritonKernel as TritonKernel

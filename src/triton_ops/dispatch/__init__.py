@@ -7,6 +7,10 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.chooser import Chooser as Chooser
     from triton_ops.dispatch.chooser import choose as choose
     from triton_ops.dispatch.chooser import serve as serve
+    from triton_ops.dispatch.comparing import measured as measured
+    from triton_ops.dispatch.comparing import start_compilers as start_compilers
+    from triton_ops.dispatch.comparing import start_worker as start_worker
+    from triton_ops.dispatch.comparing import tune_call as tune_call
     from triton_ops.dispatch.compilable import compilable as compilable
     from triton_ops.dispatch.decision import Decision as Decision
     from triton_ops.dispatch.decision import Found as Found
