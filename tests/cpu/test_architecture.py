@@ -1,15 +1,21 @@
 """Rules for every module: rooms with faces, no circles, short files and functions, one reader of the environment."""
 
 import ast
+import compileall
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import tomllib
+
+from triton_ops._faces import FACES
 
 PROJECT = Path(__file__).parents[2]
 ROOT = PROJECT / "src"
@@ -249,6 +255,42 @@ def test_every_module_has_a_docstring_that_says_what_it_holds():
     assert [name for name, doc in docs.items() if len(doc) <= 15] == []
 
 
+@cache
+def faces():
+    """For each face the module of each name, by its imports for type checkers, `from module import name as name`."""
+    imported = {name: [node for node in nodes()[name] if isinstance(node, ast.ImportFrom)] for name in MODULES}
+    return {
+        module: {alias.name: node.module for node in imported[module] for alias in node.names if alias.asname}
+        for module, path in MODULES.items()
+        if path.name == "__init__.py"
+    }
+
+
+def test_a_face_shows_the_names_that_it_imports_for_type_checkers():
+    with_names = {package: names for package, names in faces().items() if names}
+    for package in with_names:
+        import_module(package)
+    assert {package: FACES[package] for package in with_names} == with_names
+
+
+@pytest.mark.processes
+def test_the_package_works_without_its_sources(tmp_path):
+    """As where it is packed into a program that has compiled files alone."""
+    shutil.copytree(ROOT / "triton_ops", tmp_path / "triton_ops", ignore=shutil.ignore_patterns("__pycache__"))
+    assert compileall.compile_dir(tmp_path, quiet=1, legacy=True)
+    for path in tmp_path.rglob("*.py"):
+        path.unlink()
+    script = (
+        "import triton_ops; assert triton_ops.__file__.endswith('.pyc'); "
+        "print(triton_ops.recall.__name__, len(dir(triton_ops)) > 100, triton_ops.Config(BLOCK=64))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "recall True BLOCK=64\n")
+
+
 def modules_after(code):
     script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     message = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
@@ -283,21 +325,6 @@ def test_a_launch_from_a_record_imports_little():
         "triton_ops.values.trial",
     }
     assert not slow & loaded
-
-
-@cache
-def faces():
-    """For each face the module of each name, by its imports for type checkers."""
-    return {
-        module: {
-            alias.name: node.module
-            for node in nodes()[module]
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        }
-        for module, path in MODULES.items()
-        if path.name == "__init__.py"
-    }
 
 
 def home_of(module, name):

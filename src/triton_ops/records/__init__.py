@@ -1,8 +1,21 @@
 """Records, lockfiles, run logs, misses and the quarantine: all that is kept of tunes, and its look-up."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".bundle": "export_records import_records",
+    ".key_advice": "KernelAdvice MeasuredRegret PartAdvice advise fields_of",
+    ".lock_entry": "LockedDevice LockEntry",
+    ".lockfile": "FollowedLockfile Lockfile share_lockfile winners_of",
+    ".misses": "Miss Misses",
+    ".pinning": "LeftOut LockChange LockPlan changes lock_of updated",
+    ".recalling": "cache_folder kernel_names matching may_have_records recall recalled store_in",
+    ".record": "NotedCall Record Timing",
+    ".run_log": "Finalist Head Run RunLog TrialOrigin",
+    ".runs": "Quarantine Runs",
+    ".store": "RECORDS Codec DirectoryStore LayeredStore MemoryStore Store open_store share_records",
+}
+
 if TYPE_CHECKING:
     from triton_ops.records.bundle import export_records as export_records
     from triton_ops.records.bundle import import_records as import_records
@@ -51,4 +64,4 @@ if TYPE_CHECKING:
     from triton_ops.records.store import open_store as open_store
     from triton_ops.records.store import share_records as share_records
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)
