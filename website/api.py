@@ -10,16 +10,17 @@ from collections import defaultdict
 from importlib import import_module
 
 import triton_ops
-from triton_ops._faces import shown
+from triton_ops._faces import FACES
 
 
 def _file_of(name: str, module: str) -> str:
     """The module that has a public name, past the faces that show it."""
-    shown_there = shown(import_module(module).__spec__) if hasattr(import_module(module), "__path__") else {}
+    import_module(module)
+    shown_there = FACES.get(module, {})
     return _file_of(name, shown_there[name]) if name in shown_there else module
 
 
-_MODULE_OF = {name: _file_of(name, module) for name, module in shown(triton_ops.__spec__).items()}
+_MODULE_OF = {name: _file_of(name, module) for name, module in FACES["triton_ops"].items()}
 
 PAGES = {
     "tuning": ("Tuning", "Find the fastest config of a kernel or callable, recall it, and read what was found."),

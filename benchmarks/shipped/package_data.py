@@ -23,7 +23,7 @@ from pathlib import Path
 from triton_ops import kernels
 from triton_ops.device import DeviceSpec
 from triton_ops.records import RECORDS, DirectoryStore, Lockfile, LockPlan, Record, lock_of
-from triton_ops.records.command_lock import changes, updated
+from triton_ops.records.pinning import changes, updated
 from triton_ops.values import Key
 
 ALIASES: dict[str, tuple[str, ...]] = {}

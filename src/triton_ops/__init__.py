@@ -8,6 +8,48 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # type checkers take it for true; the one in `typing` costs 8 ms to import
 
+_NAMES = {
+    ".backend": "FunctionKernel LauncherKernel Operation TritonKernel operation use_ptxas",
+    ".benchmark": (
+        "FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS BenchmarkSuite Comparison ConfigCache "
+        "CorrectnessVerifier PerformanceProfile PerformanceReport Times TritonAutoTuner compare "
+        "compute_elementwise_metrics compute_gemm_metrics filter_valid_configs generate_configs get_default_config "
+        "time_ms"
+    ),
+    ".compile_modes": "Advice CompileMode CompileReport PrintedTune advise parse_printed tune_compile",
+    ".cost_model": "AttentionTiles ElementTiles GemmTiles RowTiles",
+    ".dispatch": (
+        "Chooser Decision Implementation LaunchedConfig autotune choose install launches on_miss replaying serve "
+        "tune_in_place tuning uninstall use_lockfile"
+    ),
+    ".exceptions": (
+        "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError EmptySpaceError "
+        "FixedGridWarning KernelTypeError LockfileError MissingDependencyError NotLoadedError NumericalOverflowError "
+        "ProfileError RecordingError RunLogError SettingsError ShapeMismatchError SpaceError TargetError "
+        "TritonKernelError TuningFailedError UnknownTunableError UnsupportedDtypeError UntunedError WrongResultError"
+    ),
+    ".kernel_ir": "bank_conflicts bank_padding",
+    ".kernels": (
+        "FP8Format FP8Linear FusedGatedMLP FusedRMSNormRoPE chooser dequantize_fp8 flash_attention "
+        "flash_attention_with_lse fused_gated_mlp fused_rmsnorm_rope quantize_fp8 quantize_fp8_with_overflow_handling"
+    ),
+    ".kernels.fp8_gemm": "fp8_gemm",
+    ".kernels.grouped_matmul": "grouped_matmul",
+    ".kernels.layer_norm": "layer_norm",
+    ".kernels.matmul": "matmul",
+    ".kernels.softmax": "softmax",
+    ".lab": "RankedConfig cure_spills rank read_profile",
+    ".many": "ManyResult ProblemOutcome tune_many",
+    ".records": "recall share_lockfile share_records",
+    ".request": "Budget Effort Patience TuneProblem",
+    ".search": "CoordinateDescent Searcher",
+    ".ship": "Portfolio Prepared choose_portfolio prepare serve_idle",
+    ".space": "Choice Config ConfigSpace Constraint Flag IntRange PowerOfTwo SpaceSize",
+    ".timing": "RacePolicy ScreenPolicy",
+    ".tuner": "release_processes tune",
+    ".values": "Contents KernelMetrics Measurement Problem Status TensorSpec Tolerance Trial TuningResult Work",
+}
+
 if TYPE_CHECKING:
     from triton_ops.backend import FunctionKernel as FunctionKernel
     from triton_ops.backend import LauncherKernel as LauncherKernel
@@ -148,13 +190,10 @@ if TYPE_CHECKING:
     from triton_ops.values import Work as Work
 else:
     import sys
+    from importlib import import_module
 
-    from triton_ops._faces import REGISTERED, before_forks, lazy_face, register
+    from triton_ops._faces import Upward, before_forks, lazy_face
 
-    register("call an operation", "triton_ops.dispatch.operations", "called")
-    register("time a call", "triton_ops.benchmark.timing", "time_ms")
-    register("expect winners", "triton_ops.ship.command_loading", "expect_winners")
-    register("time a product", "triton_ops.benchmark.timing", "own_ms")
-    register("note threads", "triton_ops.base.host", "note_threads")
-    before_forks(lambda: "torch" in sys.modules and REGISTERED["note threads"]())
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    Upward.places["call an operation"] = "triton_ops.dispatch.operations", "called"
+    before_forks(lambda: "torch" in sys.modules and import_module("triton_ops.base.host").note_threads())
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -3,66 +3,77 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
-_IMPORT = re.compile(r"^    from (triton_ops[\w.]*) import (?:\(\s*)?(\w+) as \2\b", re.MULTILINE)
+TYPE_CHECKING = False  # type checkers take it for true, whatever it says
+FACES: dict[str, dict[str, str]] = {}
+"""For each package that was imported the names that it shows, each with the module that has it."""
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def lazy_face(spec: Any) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """The `__getattr__`, `__dir__` and `__all__` of a package, from the imports that it shows to type checkers.
+def lazy_face(
+    package: str, names: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """The `__getattr__`, `__dir__` and `__all__` of a package; a use of a name imports its module and no other.
 
-    Each name stands once in the package's source, as `from module import name as name` under `TYPE_CHECKING`, where
-    type checkers, editors and import-linter find it too. A use of the name imports that module and no other.
+    The package imports the same names under `TYPE_CHECKING`, as `from module import name as name`, where type checkers,
+    editors and import-linter find them.
 
     Args:
-        spec: The package's `__spec__`.
+        package: The package's name.
+        names: For each module, as `.file` if it is in the package, the names that are shown, with spaces between them.
 
     Raises:
         AttributeError: Of `__getattr__`, for a name that the package does not show.
         MissingDependencyError: Of `__getattr__`, for a name whose module needs a package of an extra.
     """
-    modules, package = shown(spec), sys.modules[spec.name]
+    modules = FACES[package] = {
+        name: package + module if module.startswith(".") else module
+        for module, text in names.items()
+        for name in text.split()
+    }
+    own = sys.modules[package]
 
     def get(name: str) -> Any:
         if name not in modules:
-            raise AttributeError(f"module {spec.name!r} has no attribute {name!r}", name=name, obj=package)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=own)
         try:
             value = getattr(import_module(modules[name]), name)
         except ImportError as error:
             missing = import_module("triton_ops.exceptions").MissingDependencyError
-            if (absent := missing.of_import(error, f"{spec.name}.{name}")) is None:
+            if (absent := missing.of_import(error, f"{package}.{name}")) is None:
                 raise
             raise absent.with_traceback(None) from None  # the imports on the way would hide the line that helps
-        setattr(package, name, value)
+        setattr(own, name, value)
         return value
 
-    return get, lambda: sorted({*vars(package), *modules}), sorted(modules)
+    return get, lambda: sorted({*vars(own), *modules}), sorted(modules)
 
 
-REGISTERED: dict[str, Callable[..., Any]] = {}
-"""Functions of higher rooms that a lower one calls by a task's name; the package itself registers them."""
+class Upward(Generic[F]):
+    """A function of a higher room that a lower one calls, imported when it is first called.
 
+    `places` has its module and its name there, by the task; the package itself fills them in.
+    """
 
-def register(task: str, module: str, name: str) -> None:
-    """Have a task done by a function of a module that is imported at the first call."""
+    places: ClassVar[dict[str, tuple[str, str]]] = {}
+    function: F
 
-    def first(*args: Any, **kwargs: Any) -> Any:
-        function = REGISTERED[task] = getattr(import_module(module), name)
-        return function(*args, **kwargs)
+    def __init__(self, task: str) -> None:
+        self.task = task
 
-    REGISTERED[task] = first
+    def __getattr__(self, name: str) -> Any:
+        if name != "function":
+            raise AttributeError(f"{self.task!r} has no {name}", name=name, obj=self)
+        module, function = self.places[self.task]
+        self.function = getattr(import_module(module), function)
+        return self.function
 
 
 def before_forks(note: Callable[[], object]) -> None:
     """Have a function called before this process forks, where the system has forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=note)
-
-
-def shown(spec: Any) -> dict[str, str]:
-    """The names that a package shows, each with the module that has it."""
-    return {name: module for module, name in _IMPORT.findall(spec.loader.get_source(spec.name))}

@@ -1,20 +1,25 @@
-"""Rules for every module: rooms with faces, no circles, short files and functions, one reader of the environment."""
+"""Rules for every module: rooms with faces, no circles, short functions, one reader of the environment."""
 
 import ast
+import compileall
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import tomllib
+
+from triton_ops._faces import FACES
 
 PROJECT = Path(__file__).parents[2]
 ROOT = PROJECT / "src"
 FILES = sorted((ROOT / "triton_ops").rglob("*.py"))
-FILE_LINES = 600
-ROOM_FILES = 15
 FUNCTION_LINES = 60
 
 
@@ -42,21 +47,25 @@ def nodes():
 def _no_tree_is_left():
     """The trees are 800,000 objects, among which every later search for garbage in this process would look."""
     yield
-    trees.cache_clear()
-    nodes.cache_clear()
+    for made in (trees, nodes, faces):
+        made.cache_clear()
 
 
-def imports(name):
-    """Modules of ours that a module imports, anywhere in it but in blocks for type checkers."""
-    for_checkers = {
-        id(node)
-        for block in nodes()[name]
-        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
-        for node in ast.walk(block)
-    }
+def imports(name, *, for_checkers=False):
+    """Modules of ours that a module imports, anywhere in it; in blocks for type checkers if that is asked for."""
+    left_out = (
+        set()
+        if for_checkers
+        else {
+            id(node)
+            for block in nodes()[name]
+            if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
+            for node in ast.walk(block)
+        }
+    )
     result = set()
     for node in nodes()[name]:
-        if id(node) in for_checkers:
+        if id(node) in left_out:
             continue
         if isinstance(node, ast.Import):
             result.update(alias.name for alias in node.names)
@@ -98,6 +107,16 @@ def test_no_import_circle_at_any_depth():
     assert circle({name: imports(name) for name in MODULES}) == []
 
 
+@pytest.mark.processes
+def test_no_file_needs_another_for_its_types_that_needs_it():
+    """Faces are left out, since each names the files that import it."""
+    files = {name for name, path in MODULES.items() if path.name != "__init__.py" and name.split(".")[1] not in CIRCLES}
+    assert circle({name: imports(name, for_checkers=True) & files for name in files}) == []
+
+
+CIRCLES = ("evaluation", "request")  # rooms with files that need each other for their types
+
+
 ROOMS = {name.split(".")[1] for name, path in MODULES.items() if path.name == "__init__.py" and name != "triton_ops"}
 
 
@@ -135,11 +154,6 @@ def test_rooms_import_faces_only():
         if not (name.startswith("triton_ops.kernels") and named.startswith("triton_ops.kernels"))
     }
     assert result == set()
-
-
-def test_no_file_has_more_lines_than_the_limit():
-    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in MODULES.items()}
-    assert {name: count for name, count in lines.items() if count > FILE_LINES} == {}, "split them"
 
 
 def is_kernel(function):
@@ -234,6 +248,42 @@ def test_every_module_has_a_docstring_that_says_what_it_holds():
     assert [name for name, doc in docs.items() if len(doc) <= 15] == []
 
 
+@cache
+def faces():
+    """For each face the module of each name, by its imports for type checkers, `from module import name as name`."""
+    imported = {name: [node for node in nodes()[name] if isinstance(node, ast.ImportFrom)] for name in MODULES}
+    return {
+        module: {alias.name: node.module for node in imported[module] for alias in node.names if alias.asname}
+        for module, path in MODULES.items()
+        if path.name == "__init__.py"
+    }
+
+
+def test_a_face_shows_the_names_that_it_imports_for_type_checkers():
+    with_names = {package: names for package, names in faces().items() if names}
+    for package in with_names:
+        import_module(package)
+    assert {package: FACES[package] for package in with_names} == with_names
+
+
+@pytest.mark.processes
+def test_the_package_works_without_its_sources(tmp_path):
+    """As where it is packed into a program that has compiled files alone."""
+    shutil.copytree(ROOT / "triton_ops", tmp_path / "triton_ops", ignore=shutil.ignore_patterns("__pycache__"))
+    assert compileall.compile_dir(tmp_path, quiet=1, legacy=True)
+    for path in tmp_path.rglob("*.py"):
+        path.unlink()
+    script = (
+        "import triton_ops; assert triton_ops.__file__.endswith('.pyc'); "
+        "print(triton_ops.recall.__name__, len(dir(triton_ops)) > 100, triton_ops.Config(BLOCK=64))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "recall True BLOCK=64\n")
+
+
 def modules_after(code):
     script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     message = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
@@ -268,6 +318,58 @@ def test_a_launch_from_a_record_imports_little():
         "triton_ops.values.trial",
     }
     assert not slow & loaded
+
+
+def home_of(module, name):
+    """The module that has a name, past the faces that show it."""
+    while f"{module}.{name}" not in MODULES and name in faces().get(module, {}):
+        module = faces()[module][name]
+    return f"{module}.{name}" if f"{module}.{name}" in MODULES else module
+
+
+def reached(*names):
+    """The modules that the use of public names needs: all imports count, also for type checkers, name by name."""
+    modules, queue = set(), [home_of("triton_ops", name) for name in names]
+    while queue:
+        if (module := queue.pop()) in modules or module not in MODULES:
+            continue
+        modules.add(module)
+        if module not in faces():
+            imported = [node for node in nodes()[module] if isinstance(node, ast.ImportFrom)]
+            queue += [home_of(node.module, alias.name) for node in imported for alias in node.names]
+    return modules
+
+
+def lines_of(modules):
+    return sum(len(MODULES[name].read_text(encoding="utf-8").splitlines()) for name in modules)
+
+
+LAUNCH = ("autotune", "use_lockfile")
+
+
+def test_a_launch_reaches_few_files():
+    modules = reached(*LAUNCH)
+    assert len(modules) <= 70
+    assert lines_of(modules) <= 24_000
+
+
+@pytest.mark.processes
+def test_a_launch_from_a_lockfile_imports_what_it_reaches():
+    """Faces hold nothing but names, and are imported with each file behind them."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.launched_from_lockfile"], cwd=PROJECT, check=True, capture_output=True, text=True
+    )
+    loaded = set(json.loads(done.stdout))
+    assert loaded - faces().keys() == reached(*LAUNCH) - faces().keys()
+    assert lines_of(loaded) <= 24_000
+
+
+def test_the_contract_on_launches_is_on_all_that_a_launch_reaches():
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    (contract,) = (each for each in settings["contracts"] if each["name"].startswith("A launch"))
+    sources = contract["source_modules"]
+    outside = {name for name in reached(*LAUNCH) if not any(f"{name}.".startswith(f"{one}.") for one in sources)}
+    assert outside <= {"triton_ops._faces", *faces()}
 
 
 @pytest.mark.processes

@@ -15,7 +15,7 @@ pytest.importorskip("triton")
 from tests.garbage import ENDS_UNSEARCHED
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.device import Target
-from triton_ops.kernels import TypedTarget
+from triton_ops.typed import TypedTarget
 from triton_ops.values import Status
 
 PROJECT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.triton
 INTERPRETED = """
 import sys
 import torch
-from triton_ops.kernels import TypedTarget
+from triton_ops.typed import TypedTarget
 
 softmax = TypedTarget(sys.argv[1]).load()
 for shape in ((5, 1000), (3, 128), (2, 1)):

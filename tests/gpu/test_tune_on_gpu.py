@@ -11,7 +11,7 @@ import pytest
 from triton_ops import ConfigSpace, FunctionKernel, Operation, Status, TensorSpec, TritonKernel, Work, kernels, tune
 from triton_ops.backend import Packed
 from triton_ops.device import gpu_missing
-from triton_ops.kernels import TypedTarget
+from triton_ops.typed import TypedTarget
 
 PROJECT = Path(__file__).parents[2]
 

@@ -1,12 +1,31 @@
 """How a config of a kernel becomes a launch, here or in another process, and what tells kernels apart."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".callables": "FunctionKernel Source",
+    ".compilers": "Compiler CompilerNeeds CompilesAhead PackedCompiler compiler_environment",
+    ".composed": "FormsKernel StagedKernel",
+    ".constant_roles": "SourceRoles",
+    ".descriptors": "matrix_descriptor",
+    ".kernel_source": "KernelSource dotted_name last_name",
+    ".launcher": "LauncherKernel standing_in",
+    ".offline": "LaunchedKernel",
+    ".operations": "Operation operation",
+    ".origins": "Layers Origin",
+    ".portable": "Packed",
+    ".private": "ArgumentSet Protection",
+    ".read_space": "ReadSpace",
+    ".roles": "Arguments CandidateError CompilesAtLaunch Executable Kernel MayCrash PreparedCall StandIn",
+    ".taken": "launches_are_taken launches_taken replaced",
+    ".triton_compiler": "Built TritonCompiler",
+    ".triton_kernel": "TritonKernel",
+    ".triton_process": "ScratchAllocator TritonProcess assembler_in_use installed_assemblers use_ptxas",
+}
+
 if TYPE_CHECKING:
     from triton_ops.backend.callables import FunctionKernel as FunctionKernel
     from triton_ops.backend.callables import Source as Source
-    from triton_ops.backend.command_doctor import doctor_command as doctor_command
     from triton_ops.backend.compilers import Compiler as Compiler
     from triton_ops.backend.compilers import CompilerNeeds as CompilerNeeds
     from triton_ops.backend.compilers import CompilesAhead as CompilesAhead
@@ -14,16 +33,14 @@ if TYPE_CHECKING:
     from triton_ops.backend.compilers import compiler_environment as compiler_environment
     from triton_ops.backend.composed import FormsKernel as FormsKernel
     from triton_ops.backend.composed import StagedKernel as StagedKernel
+    from triton_ops.backend.constant_roles import SourceRoles as SourceRoles
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
     from triton_ops.backend.kernel_source import KernelSource as KernelSource
     from triton_ops.backend.kernel_source import dotted_name as dotted_name
     from triton_ops.backend.kernel_source import last_name as last_name
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
-    from triton_ops.backend.launcher import launches_are_taken as launches_are_taken
-    from triton_ops.backend.launcher import launches_taken as launches_taken
     from triton_ops.backend.launcher import standing_in as standing_in
     from triton_ops.backend.offline import LaunchedKernel as LaunchedKernel
-    from triton_ops.backend.offline import replaced as replaced
     from triton_ops.backend.operations import Operation as Operation
     from triton_ops.backend.operations import operation as operation
     from triton_ops.backend.origins import Layers as Layers
@@ -40,11 +57,16 @@ if TYPE_CHECKING:
     from triton_ops.backend.roles import MayCrash as MayCrash
     from triton_ops.backend.roles import PreparedCall as PreparedCall
     from triton_ops.backend.roles import StandIn as StandIn
+    from triton_ops.backend.taken import launches_are_taken as launches_are_taken
+    from triton_ops.backend.taken import launches_taken as launches_taken
+    from triton_ops.backend.taken import replaced as replaced
     from triton_ops.backend.triton_compiler import Built as Built
     from triton_ops.backend.triton_compiler import TritonCompiler as TritonCompiler
     from triton_ops.backend.triton_kernel import TritonKernel as TritonKernel
     from triton_ops.backend.triton_process import ScratchAllocator as ScratchAllocator
     from triton_ops.backend.triton_process import TritonProcess as TritonProcess
+    from triton_ops.backend.triton_process import assembler_in_use as assembler_in_use
+    from triton_ops.backend.triton_process import installed_assemblers as installed_assemblers
     from triton_ops.backend.triton_process import use_ptxas as use_ptxas
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from triton_ops.backend.kernel_source import KernelSource, last_name
+from triton_ops.backend.origins import Layers
 
 Names: TypeAlias = "frozenset[str]"
 
@@ -145,6 +146,17 @@ class SourceRoles:
             uses = cls()
         uses.roles.update((name, _role(name, uses)) for name in source.parameters if name in source.constants)
         return uses
+
+    @classmethod
+    def numbered_by(cls, kernel: Any) -> set[str]:
+        """The tiles of each of which a grid must have a program: programs are numbered by them, and go on to no other.
+
+        With larger tiles than a grid was written for, programs have nothing to do; with smaller ones, a part stays
+        undone. There are none where the source cannot be read.
+        """
+        source = KernelSource.of(Layers.of(kernel)[-1])
+        roles = {} if source is None else cls.of(source).roles
+        return {name for name, role in roles.items() if role.by_grid}
 
     def note(self, kind: str, constants: Names | None) -> None:
         """Note a use of constants."""

@@ -29,17 +29,18 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass, replace
-from types import FunctionType, MethodType, SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 from triton_ops.backend.callables import FunctionKernel
-from triton_ops.backend.offline import pretending, replaced
+from triton_ops.backend.offline import pretending
 from triton_ops.backend.origins import Layers, function_layers, is_triton, is_users
 from triton_ops.backend.portable import settled
 from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable
+from triton_ops.backend.taken import Take, launches_are_taken, launches_taken, replaced
 from triton_ops.backend.triton_compiler import Built
 from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded
 from triton_ops.base import ForkSafeLock, cached_property, fingerprint, require
@@ -101,11 +102,6 @@ def _reduce(torch: Any, name: str, tensor: Any, args: Sequence[Any], kwargs: dic
     return torch.Tensor.new_empty(tensor, extents, dtype=dtype)
 
 
-Take = Callable[..., Any]
-
-_taking: ContextVar[Sequence[Take]] = ContextVar("_taking", default=())  # one, and none once its block has ended
-launches_are_taken = _taking.get
-"""What takes the launches of this thread, as of `launches_taken`; nothing at most times."""
 _lock = ForkSafeLock(threading.RLock)  # a launcher may call another one
 
 
@@ -153,63 +149,6 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
     return [one.result() if hasattr(one, "result") else one for one in kernels]
 
 
-@contextlib.contextmanager
-def launches_taken(take: Take | None) -> Iterator[None]:
-    """Call `take` for each launch on this thread, inside of the block, with what would launch it and its arguments.
-
-    Inside of another such block that is what the other one takes. None has launches be made as outside of all blocks.
-    """
-    outer = _taking.get()
-    _watch_runs()
-    takes: list[Take] = []  # a thread of `_in_threads` may go on after the block
-    if take is not None:
-        takes.append(functools.partial(_nested, take, outer[0]) if outer else take)
-    token = _taking.set(takes)
-    try:
-        yield
-    finally:
-        takes.clear()
-        _taking.reset(token)
-
-
-def _nested(take: Take, outer: Take, run: Take, *args: Any, **kwargs: Any) -> Any:
-    return take(functools.partial(outer, run), *args, **kwargs)
-
-
-def _watch_runs() -> None:
-    """Have `_taking` asked at each `run` of a kernel, from now on."""
-    jit = importlib.import_module("triton.runtime.jit").JITFunction
-    interpreter = sys.modules.get("triton.runtime.interpreter")  # imported where kernels run as Python
-    for kind in filter(None, (jit, getattr(interpreter, "InterpretedFunction", None))):
-        if not isinstance(vars(kind).get("run"), _Run):  # somebody may have put theirs back since
-            kind.run = _Run(kind.run)
-
-
-class _Run:
-    """In the place of a class's `run`, which the class shows as it was: the launches of its kernels may be taken.
-
-    Also those of a kernel for which somebody has put another `run` in its own place.
-    """
-
-    def __init__(self, original: Take) -> None:
-        self._original = original
-
-    def __get__(self, kernel: Any, kind: Any) -> Callable[..., Any]:
-        if kernel is None:
-            return self._original
-        own = vars(kernel).get("run")
-        if not (takes := _taking.get()):
-            return MethodType(self._original, kernel) if own is None else own
-        run = self._original if own is None else lambda _kernel, *args, **kwargs: own(*args, **kwargs)
-        return functools.partial(takes[0], run, kernel)
-
-    def __set__(self, kernel: Any, run: Any) -> None:
-        vars(kernel)["run"] = run
-
-    def __delete__(self, kernel: Any) -> None:
-        del vars(kernel)["run"]
-
-
 def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
     """A mode in which tensors on the device `memory`, `meta` or `cpu`, say that they are on the GPU.
 
@@ -239,7 +178,7 @@ def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
 
     class OnGpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc,name-defined]
         def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func == torch.device or not _taking.get():
+            if func == torch.device or not launches_are_taken():
                 return func(*args, **(kwargs or {}))
             if func in answers:
                 return answers[func](*args)
@@ -262,7 +201,7 @@ def _in_threads(memory: str) -> contextlib.AbstractContextManager[None]:
             with contextlib.suppress(SystemExit), mode:
                 run()
 
-        if _taking.get():
+        if launches_are_taken():
             thread.run = functools.partial(context.run, on_gpu)  # type: ignore[method-assign]
         start(thread)
 

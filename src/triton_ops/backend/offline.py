@@ -30,6 +30,7 @@ from typing import Any
 from triton_ops import kernel_ir
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton
+from triton_ops.backend.taken import replaced
 from triton_ops.base import cached_property, require
 from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
@@ -75,19 +76,6 @@ class TargetDriver:
     def map_python_to_cpp_type(self, ty: str) -> str:
         """Triton's launcher asks for C's name of a type; no launcher is used."""
         return ty
-
-
-@contextlib.contextmanager
-def replaced(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
-    """Have other attributes in an object, inside of the block; what a class inherits it inherits again after it."""
-    before = {name: value for name, value in vars(owner).items() if name in values}
-    for name, value in values.items():
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for name in values:
-            delattr(owner, name) if name not in before else setattr(owner, name, before[name])
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
-from triton_ops._faces import REGISTERED
+from triton_ops._faces import Upward
 from triton_ops.backend.callables import FunctionKernel
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments, Kernel
@@ -21,6 +21,7 @@ from triton_ops.space import ConfigSpace
 from triton_ops.values import Problem, TensorSpec, Tolerance, Work, as_callable, dtype_name
 
 _TENSORS_SHOWN = 4
+_CALLED = Upward["Callable[[Operation, tuple[Any, ...], dict[str, Any]], Any]"]("call an operation")
 ArgumentSpecs = Mapping[str, "TensorSpec | bool | int | float | str | None"]
 
 
@@ -100,7 +101,7 @@ class Operation:
 
         Cost: the first call of a problem reads one file, and compiles.
         """
-        return REGISTERED["call an operation"](self, args, kwargs)  # it looks into records, and so stands above
+        return _CALLED.function(self, args, kwargs)  # it looks into records, and so stands above
 
     @property
     def extents(self) -> tuple[str, ...]:

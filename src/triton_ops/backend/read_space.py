@@ -114,17 +114,6 @@ class ReadSpace:
         target = target if isinstance(target, Target) else Target.of(target)
         return cls(source, values, target, grid, Layers.heuristics(kernel))
 
-    @staticmethod
-    def numbered_by(kernel: Any) -> set[str]:
-        """The tiles of each of which a grid must have a program: programs are numbered by them, and go on to no other.
-
-        With larger tiles than a grid was written for, programs have nothing to do; with smaller ones, a part stays
-        undone. There are none where the source cannot be read.
-        """
-        source = KernelSource.of(Layers.of(kernel)[-1])
-        roles = {} if source is None else SourceRoles.of(source).roles
-        return {name for name, role in roles.items() if role.by_grid}
-
     def _take(self, role: ConstantRole) -> None:
         name = role.name
         if name in self._computed:

@@ -1,8 +1,17 @@
 """Files, locks, checksums, fingerprints, optional packages and CPUs, on which every room stands."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".code_folders": "CodeFolder TemporaryFolder",
+    ".files": "AppendedFile NamedFile StoredFile",
+    ".folders": "Folder ForkSafeLock OwnFile cached_property",
+    ".host": "Host Process available bar_console base_class import_in_order installed_version is_as_published require",
+    ".page": "Page",
+    ".plain": "Count DamagedError Extent Frozen Nested NotNegative Plain Sealed canonical_json fingerprint is_positive",
+    ".texts": "counted escaped excerpt gain_text storable warn_once",
+}
+
 if TYPE_CHECKING:
     from triton_ops.base.code_folders import CodeFolder as CodeFolder
     from triton_ops.base.code_folders import TemporaryFolder as TemporaryFolder
@@ -41,4 +50,4 @@ if TYPE_CHECKING:
     from triton_ops.base.texts import storable as storable
     from triton_ops.base.texts import warn_once as warn_once
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,8 +1,20 @@
 """Which of two callables is faster, how long one takes, the documented benchmarks, and the documented autotuner."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".auto_tuner": "PerformanceProfile TritonAutoTuner compute_elementwise_metrics compute_gemm_metrics",
+    ".command_bench": "bench_command",
+    ".comparing": "Comparison compare",
+    ".correctness": "CorrectnessVerifier verify_fp8_accuracy verify_nan_inf_propagation",
+    ".plain_configs": (
+        "FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS ConfigCache filter_valid_configs generate_configs "
+        "get_default_config"
+    ),
+    ".suite": "BenchmarkResult BenchmarkSuite ComparisonResult PerformanceReport",
+    ".timing": "Times time_ms",
+}
+
 if TYPE_CHECKING:
     from triton_ops.benchmark.auto_tuner import PerformanceProfile as PerformanceProfile
     from triton_ops.benchmark.auto_tuner import TritonAutoTuner as TritonAutoTuner
@@ -28,4 +40,4 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.timing import Times as Times
     from triton_ops.benchmark.timing import time_ms as time_ms
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -15,11 +15,11 @@ from triton_ops.benchmark.timing import Contestant
 from triton_ops.device import gpu_missing, probe
 from triton_ops.dispatch import Decision, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, UntunedError
-from triton_ops.kernels import TypedTarget
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
-from triton_ops.request import TuneOptions, TuneProblem, TypedProblem, named_function
+from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
+from triton_ops.typed import TypedProblem, TypedTarget, named_function
 from triton_ops.values import Key, Measurement, Problem, dtype_name
 
 _ALL_KERNELS = "kernels"  # the TARGET that stands for all shipped kernels

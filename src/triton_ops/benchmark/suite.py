@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import triton_ops
 from triton_ops.backend import Arguments
 from triton_ops.base import Host, StoredFile
 from triton_ops.benchmark.auto_tuner import PerformanceProfile, metrics_of
@@ -23,6 +22,7 @@ from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, sca
 from triton_ops.benchmark.timing import counted_times
 from triton_ops.device import TorchDevice, probe
 from triton_ops.exceptions import SettingsError, WrongResultError
+from triton_ops.kernels import load
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
 from triton_ops.request import TuneProblem
 from triton_ops.timing import DuelPolicy
@@ -381,7 +381,7 @@ class BenchmarkSuite:
             raise SettingsError(f"sizes is {sizes!r}; it must be a list of problems, each of {extents} extents")
         if problems:
             probe(device)
-        kernel, comparisons = getattr(triton_ops, name), []
+        kernel, comparisons = load(name.removeprefix("fused_"), name), []
         for size in problems:
             tensors, profile = case(*size)
             comparisons.append(

@@ -18,12 +18,11 @@ from functools import partial
 from numbers import Real
 from typing import Any, TypeAlias
 
-import triton_ops
 from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel, Kernel, Operation, Protection
-from triton_ops.base import Host, require
+from triton_ops.base import Host
 from triton_ops.benchmark.call_limits import CallTooLongError, ended_after
 from triton_ops.benchmark.plain_configs import ABOVE_0, checked
-from triton_ops.device import CpuLoad, TorchDevice, Turns, gpu_missing, probe
+from triton_ops.device import CpuLoad, TorchDevice, Turns, probe
 from triton_ops.evaluation import Subject
 from triton_ops.exceptions import (
     DeviceError,
@@ -456,16 +455,3 @@ def _check(warmup_ms: Any, rep_ms: Any, quantiles: Any) -> None:
         raise SettingsError(f"quantiles is {quantiles!r}; it must be a list of numbers", hint="quantiles=(0.5, 0.9)")
     if wrong := [share for share in quantiles if not isinstance(share, Real) or not 0 <= float(share) <= 1]:
         raise SettingsError(f"quantile {wrong[0]!r} is not a number between 0 and 1")
-
-
-def own_ms(m: int, n: int, k: int, dtype: str) -> float:
-    """Milliseconds of this package's matmul for a product on this machine's GPU, with L2 cold, as Inductor measures.
-
-    The product alone is timed: an `addmm` of Inductor's adds its bias too.
-    """
-    if (obstacle := gpu_missing()) is not None:
-        hint = f"leave --own out; {DeviceError.NO_GPU}"
-        raise DeviceError(f"there is no GPU to time the matmul on: {obstacle}", hint=hint)
-    torch = require("torch", "timing a product")
-    a, b = (torch.randn(extents, device="cuda", dtype=getattr(torch, dtype)) for extents in ((m, k), (k, n)))
-    return time_ms(triton_ops.matmul, args=(a, b)).median_ms

@@ -16,15 +16,15 @@ from triton_ops.backend import Operation
 from triton_ops.base import counted, gain_text
 from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError, TuningFailedError
-from triton_ops.kernels import TypedTarget
 from triton_ops.many import ListedTune, RunOptions
 from triton_ops.records import Record
 from triton_ops.report import watched
-from triton_ops.request import Effort, TuneOptions, TuneProblem, TypedProblem, named_function
+from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
 from triton_ops.tuner import Listener, ProgressBar, RequestedTune
+from triton_ops.typed import TypedProblem, TypedTarget, named_function
 from triton_ops.values import Tolerance, Trial, TuningResult, dtype_name
 
 _LISTS = "--problems, --all and --from-misses"

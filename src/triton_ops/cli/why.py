@@ -7,10 +7,9 @@ from typing import Annotated
 
 from triton_ops.base import counted
 from triton_ops.dispatch import Decision, LaunchedConfig, would_run
-from triton_ops.kernels import TypedTarget
 from triton_ops.records import Lockfile
-from triton_ops.request import TypedProblem
 from triton_ops.terminal import Facts, Typed, only_data_on_stdout, option
+from triton_ops.typed import TypedProblem, TypedTarget
 
 
 def why_command(

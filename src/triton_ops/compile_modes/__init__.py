@@ -1,8 +1,17 @@
 """Ways to compile a model: the fastest one, with tools for what torch's and Triton's compilers say of themselves."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".call_profile": "Advice advise profile_of",
+    ".command_inductor": "backends_command draw_command inductor_cache_command log_command options_command",
+    ".command_model": "advise_command compile_modes_command",
+    ".comparing_modes": "tune_compile",
+    ".compile_mode": "CompileMode",
+    ".compiler_output": "PrintedTune parse_printed",
+    ".mode_report": "CompileReport",
+}
+
 if TYPE_CHECKING:
     from triton_ops.compile_modes.call_profile import Advice as Advice
     from triton_ops.compile_modes.call_profile import advise as advise
@@ -20,4 +29,4 @@ if TYPE_CHECKING:
     from triton_ops.compile_modes.compiler_output import parse_printed as parse_printed
     from triton_ops.compile_modes.mode_report import CompileReport as CompileReport
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -13,16 +13,17 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from triton_ops._faces import REGISTERED
-from triton_ops.base import counted, escaped
+from triton_ops.base import counted, escaped, require
+from triton_ops.benchmark import time_ms
 from triton_ops.compile_modes.backends import Site, gate_of
 from triton_ops.compile_modes.compile_mode import autotune_options, wrong_variables
 from triton_ops.compile_modes.compiled_files import CacheContent
 from triton_ops.compile_modes.compiled_graphs import KINDS, OF_MODEL, ShownGraphs, drawn, graphs_in
 from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog
 from triton_ops.compile_modes.log_lines import text_of
-from triton_ops.device import device_spec, probe
-from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.device import device_spec, gpu_missing, probe
+from triton_ops.exceptions import DeviceError, SettingsError, TargetError
+from triton_ops.kernels import load
 from triton_ops.terminal import Facts, Typed, option, tell
 from triton_ops.values import dtype_name
 
@@ -77,8 +78,21 @@ def log_command(
                 f"--own adds nothing: it is for tables of mm and addmm with matrices of one dtype; those here: {ops}",
                 "warning", "yellow",
             )  # fmt: skip
-        content = replace(content, tables=tuple(beside_own(content.tables, REGISTERED["time a product"])))
+        content = replace(content, tables=tuple(beside_own(content.tables, _own_ms)))
     return _log_facts(content)
+
+
+def _own_ms(m: int, n: int, k: int, dtype: str) -> float:
+    """Milliseconds of this package's matmul for a product on this machine's GPU, with L2 cold, as Inductor measures.
+
+    The product alone is timed: an `addmm` of Inductor's adds its bias too.
+    """
+    if (obstacle := gpu_missing()) is not None:
+        hint = f"leave --own out; {DeviceError.NO_GPU}"
+        raise DeviceError(f"there is no GPU to time the matmul on: {obstacle}", hint=hint)
+    torch = require("torch", "timing a product")
+    a, b = (torch.randn(extents, device="cuda", dtype=getattr(torch, dtype)) for extents in ((m, k), (k, n)))
+    return time_ms(load("matmul", "matmul"), args=(a, b)).median_ms
 
 
 def options_command(

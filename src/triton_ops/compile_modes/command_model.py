@@ -14,8 +14,9 @@ from triton_ops.compile_modes.comparing_modes import tune_compile
 from triton_ops.compile_modes.compile_mode import MODES
 from triton_ops.compile_modes.mode_report import CompileReport, ModeResult
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError, alternatives
-from triton_ops.request import TuneOptions, TypedProblem, named_function, named_object
+from triton_ops.request import TuneOptions
 from triton_ops.terminal import Facts, folder_of, only_data_on_stdout, option, tell, with_options
+from triton_ops.typed import TypedProblem, named_function, named_object
 
 _Model = Annotated[str, option("MODULE:FACTORY", "Returns (model, inputs); or a shipped model.")]
 SCENARIOS = ("simple-mlp", "simple-mlp-bf16", "llama-block", "small-transformer", "one-token", "norm-chain")

@@ -1,8 +1,15 @@
 """A model of the device and of the work: the expected time of a config before it runs."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".attention_tiles": "AttentionTiles",
+    ".inferred": "Readings",
+    ".prediction": "Forecast Model",
+    ".product_tiles": "GemmTiles ProductTiles",
+    ".row_tiles": "ElementTiles RowTiles",
+}
+
 if TYPE_CHECKING:
     from triton_ops.cost_model.attention_tiles import AttentionTiles as AttentionTiles
     from triton_ops.cost_model.inferred import Readings as Readings
@@ -13,4 +20,4 @@ if TYPE_CHECKING:
     from triton_ops.cost_model.row_tiles import ElementTiles as ElementTiles
     from triton_ops.cost_model.row_tiles import RowTiles as RowTiles
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,8 +1,14 @@
 """The facts of a device: its spec, limits, rooflines, its vendor's software, and turns to measure on it."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".datasheets": "DeviceSpec Residents Target spec_called spec_named",
+    ".machine": "Calibration Ceiling Machine Placed Roofline machine_of roofline",
+    ".probing": "CpuLoad Others TorchDevice Turns device_spec gpu_missing probe",
+    ".vendors": "VENDORS Reading Sensors gpus_without_torch",
+}
+
 if TYPE_CHECKING:
     from triton_ops.device.datasheets import DeviceSpec as DeviceSpec
     from triton_ops.device.datasheets import Residents as Residents
@@ -28,4 +34,4 @@ if TYPE_CHECKING:
     from triton_ops.device.vendors import Sensors as Sensors
     from triton_ops.device.vendors import gpus_without_torch as gpus_without_torch
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

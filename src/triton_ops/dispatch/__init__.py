@@ -1,12 +1,31 @@
 """The implementation and config that run when a kernel, an operation or a chooser is called, with the reason."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".chooser": "Chooser choose serve",
+    ".comparing": "measured start_compilers start_worker tune_call",
+    ".compilable": "compilable",
+    ".decision": "Decision Found LaunchedConfig launches",
+    ".decorator": "autotune",
+    ".implementation": "Implementation",
+    ".in_place": "tune_in_place",
+    ".installing": "install uninstall",
+    ".ladder": "capturing on_miss replaying use_lockfile",
+    ".noted": "NotedOperation operation_of",
+    ".operations": "config_for tuning would_run",
+    ".recorder": "beside",
+    ".torch_operators": "Gradient",
+}
+
 if TYPE_CHECKING:
     from triton_ops.dispatch.chooser import Chooser as Chooser
     from triton_ops.dispatch.chooser import choose as choose
     from triton_ops.dispatch.chooser import serve as serve
+    from triton_ops.dispatch.comparing import measured as measured
+    from triton_ops.dispatch.comparing import start_compilers as start_compilers
+    from triton_ops.dispatch.comparing import start_worker as start_worker
+    from triton_ops.dispatch.comparing import tune_call as tune_call
     from triton_ops.dispatch.compilable import compilable as compilable
     from triton_ops.dispatch.decision import Decision as Decision
     from triton_ops.dispatch.decision import Found as Found
@@ -29,4 +48,4 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.recorder import beside as beside
     from triton_ops.dispatch.torch_operators import Gradient as Gradient
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

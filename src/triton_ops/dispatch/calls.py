@@ -22,7 +22,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments, KernelSource, Layers, Protection, ReadSpace
+from triton_ops import backend
+from triton_ops.backend import Arguments, KernelSource, Layers, Protection, SourceRoles
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, KernelTypeError, SpaceError
 from triton_ops.records import NotedCall
@@ -351,7 +352,7 @@ class GridWatch:
             return
         checked_grid(extents, name, "is a function that returned" if callable(grid) else "is")
         alone = callable(grid) and {*extents} == {1}  # a small problem is one program with any block
-        numbered = [] if self._told or alone else sorted((ReadSpace.numbered_by(function) & {*tunables}) - meta.read)
+        numbered = [] if self._told or alone else sorted((SourceRoles.numbered_by(function) & {*tunables}) - meta.read)
         blocks = [block for block in numbered
                   if all(extents_of(grid, function, values, {**config, block: other}) == tuple(extents)
                          for other in (1, 2 * config.get(block, 1)))]  # fmt: skip
@@ -381,7 +382,7 @@ def space_of_call(function: Any, values: Mapping[str, Any], grid: Any) -> Unlist
     The default has the values of the kernel's signature; where that has none for some tile, it is made up. Raises
     SpaceError for a constant that is no tile, and that neither the call nor the signature gives.
     """
-    view, source = ReadSpace.of(function, values, grid=grid), KernelSource.read(Layers.of(function)[-1])
+    view, source = backend.ReadSpace.of(function, values, grid=grid), KernelSource.read(Layers.of(function)[-1])
     defaults = source.defaults
     needed = source.constants - values.keys() - defaults.keys() - Layers.heuristics(function).keys()
     unknown = {name: view.reasons[name] for name, value in view.derived.items() if value is None}
@@ -399,7 +400,9 @@ def space_around(
 
     The other names keep their values in `names`, and so does a constant that covers an extent.
     """
-    view = ReadSpace.of(function, {name: value for name, value in values.items() if name not in names}, grid=grid)
+    view = backend.ReadSpace.of(
+        function, {name: value for name, value in values.items() if name not in names}, grid=grid
+    )
     tunables = {**names, **{name: tile for name, tile in view.tunables.items() if name in names}, **view.options}
     rules = tuple(rule for rule in view.constraints if tunables.keys() >= {*rule.names})
     usual = {name: value for name, value in view.first.items() if name in view.options}

@@ -26,9 +26,10 @@ from typing import Any
 
 from triton_ops.backend import Arguments, FunctionKernel, Operation, Origin
 from triton_ops.base import Frozen, require
+from triton_ops.dispatch.choice_in_compile import ChoiceInCompile
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found, register
 from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implementation, as_implementation, in_order
-from triton_ops.dispatch.in_compile import ChoiceInCompile, described, without_memory
+from triton_ops.dispatch.in_compile import described, without_memory
 from triton_ops.dispatch.ladder import DEFAULT, MEASURING, capturing, ladder_of, policy_of, tune
 from triton_ops.dispatch.operations import answered, safely_decided
 from triton_ops.dispatch.plans import shortcut

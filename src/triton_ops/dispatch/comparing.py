@@ -1,9 +1,5 @@
 """Tunes that a launch waits for, one at a time on a device, and comparisons that run beside the launches of a default.
 
-The imports of a worker are most of what a first tune takes. So one starts when a kernel is decorated that tunes and has
-no record. Compilers start once the process uses a GPU, and then the worker too if none was started: many records are
-read only then, since many processes import kernels and launch none.
-
 A comparison in the background is a whole tune of the effort `expected`, in a thread. The thread uses no device and no
 memory of the caller's, so that it disturbs no capture of a CUDA graph: a worker makes tensors like those of the call,
 as a later tune of a noted problem does. The launches go on meanwhile, and one of them stands still for the race alone.
@@ -11,9 +7,6 @@ as a later tune of a noted problem does. The launches go on meanwhile, and one o
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,37 +14,32 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from typing import Any
 
 from triton_ops import evaluation
 from triton_ops.backend import Layers, Operation, TritonCompiler, TritonProcess
 from triton_ops.base import ForkSafeLock
 from triton_ops.compilation import CompilePool
 from triton_ops.dispatch.calls import example_of
+from triton_ops.dispatch.deciding import TURN_S, KernelCall, writes_a_part
 from triton_ops.dispatch.decision import Decision, within
-from triton_ops.dispatch.ladder import BACKGROUND, EXPECTED, RACE, TUNE, TUNER, pinned, policy_of, tune_request
+from triton_ops.dispatch.ladder import BACKGROUND, EXPECTED, tune_request
+from triton_ops.dispatch.printed import printed_listener
 from triton_ops.exceptions import SpaceError, TritonKernelError, TuningFailedError, UntunedError
 from triton_ops.processes import Threads
-from triton_ops.records import cache_folder, may_have_records, store_in
-from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
+from triton_ops.request import TuneOptions, TuneProblem, TuneRequest
+from triton_ops.space import ConfigSpace
+from triton_ops.tuner import Silent
 from triton_ops.values import TuningResult
 
-if TYPE_CHECKING:
-    from triton_ops.dispatch.deciding import KernelCall
-
-TURN_S = 30.0  # for another thread of this process that tunes, or another process of the job that looks a winner up
 _STILL_S = 0.05  # that a launch stands still for a race, which lasts as long
 _PATIENCE_S = 10.0  # until a launch stands still
 _MOST_BYTES = 1 << 20  # of a tensor whose whole numbers are copied: offsets and indices decide what a launch does
-_MOST_RECORDS = 50  # that are read when a kernel is decorated: 0.5 ms each
 _MOST_AT_ONCE = 100  # comparisons that have not ended: each has a thread, and copies of whole numbers
 
-_awaited: dict[str, tuple[str | None, TuneOptions]] = {}  # by name the kernels that may tune, before a GPU is used
 _beginning = ForkSafeLock()
 _tuning: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
 _comparisons: dict[str, Comparison] = {}  # by the ids of keys
-writes_a_part: WeakSet[Any] = WeakSet()  # kernels whose tune has failed with what they only write as outputs
 
 
 def whole_or_part(
@@ -75,45 +63,30 @@ def whole_or_part(
         raise
 
 
-def await_tune(kernel: Any, on_miss: str | None, options: TuneOptions) -> None:
-    """Have a worker started, now or once this process uses a GPU, if a launch of the kernel may be the first to tune.
-
-    None is any kernel.
-    """
-    call_then = getattr(getattr(sys.modules.get("torch"), "cuda", None), "_lazy_call", None)
-    if call_then is not None:
-        function = Layers.unwrap(kernel) if kernel is not None else None
-        name = "" if function is None else f"{function.__module__}:{function.__name__}"
-        is_first, _awaited[name] = not _awaited, (on_miss, options)
-        may_start(name, on_miss, options, most_records=_MOST_RECORDS)
-        if is_first:
-            call_then(partial(_uses_gpu, os.getpid()))  # at once if a GPU is used already
+def tune_call(
+    call: KernelCall, options: TuneOptions | None = None, space: ConfigSpace | None = None, **place: Any
+) -> TuningResult:
+    """The result of a tune for a call, as of `KernelCall.tuned`."""
+    if call.options.tune.isolate is not False and not call.plan.expected_gain:  # which may measure nothing
+        evaluation.start_one_early(call.device)  # before all else that a first tune has to import
+    options = call.options.tune.of_effort(call.plan) if options is None else options
+    requests = call.requests if space is None else [replace(each, chosen=space) for each in call.requests]
+    kernel = Layers.unwrap(call.function)
+    place = {"listener": printed_listener(kernel, call.triton_key), "asked": call.key, "call": call.noted, **place}
+    return whole_or_part(kernel, requests, lambda request: tune_request(request, options, **place))
 
 
-def _uses_gpu(pid: int) -> None:
-    if os.getpid() == pid:  # not in a forked child
-        with suppress(RuntimeError):  # no thread is left, and torch would raise it
-            threading.Thread(target=_start_early, name="triton-ops early start", daemon=True).start()
-
-
-def _start_early() -> None:
-    if any(may_start(name, *each) for name, each in tuple(_awaited.items())):  # until one does
-        CompilePool.start_server(TritonCompiler.needs_on, "cuda")
-        TritonProcess.warm_up(launches=True, is_child=False)  # for the launch that follows the tune
-
-
-def may_start(kernel: str, on_miss: str | None, options: TuneOptions, *, most_records: int | None = None) -> bool:
-    """Start a worker if launches of a kernel tune and no record of it is there; an empty name is that of any.
-
-    None is started where there are more than `most_records`, of any kernels.
-    """
+def start_worker() -> bool:
+    """Start a worker for the first tune of this process, if it has none; tell whether one starts."""
     with suppress(TritonKernelError, OSError):  # the launch that meets it again says so
-        tunes = policy_of(on_miss, TUNE) in (TUNE, RACE) and not Effort.of(options).expected_gain and not pinned()
-        folder = cache_folder(options.cache_dir) if tunes and options.isolate is not False else None
-        records = store_in(folder) if folder and may_have_records(folder) else ()
-        if folder and not any(kernel in it.key.kernel or number == most_records for number, it in enumerate(records)):
-            return evaluation.start_one_early()
+        return evaluation.start_one_early()
     return False
+
+
+def start_compilers() -> None:
+    """Start what compiles for the first tune, and have Triton ready for the launch that follows it."""
+    CompilePool.start_server(TritonCompiler.needs_on, "cuda")
+    TritonProcess.warm_up(launches=True, is_child=False)
 
 
 def measured(call: KernelCall, decision: Decision, policy: str, *, in_job: bool) -> Decision:
@@ -188,8 +161,7 @@ def _in_turn(
     """The result of a tune, or why there is none: an error would keep the frames and tensors of who raises it."""
     try:
         with _alone_on(device, -1):
-            silent = importlib.import_module(TUNER).Silent()
-            return whole_or_part(kernel, requests, lambda each: tune_request(each, options, listener=silent, **place))
+            return whole_or_part(kernel, requests, lambda each: tune_request(each, options, listener=Silent(), **place))
     except TritonKernelError as error:
         return error.message
     except BaseException as error:  # noqa: BLE001 - a launch of the default must go on

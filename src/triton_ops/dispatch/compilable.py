@@ -20,13 +20,14 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.base import ForkSafeLock, canonical_json, require
+from triton_ops.dispatch.choice_in_compile import has_dynamic
 from triton_ops.dispatch.decision import Decision, asking, register
 from triton_ops.dispatch.direct_launch import launch_with
-from triton_ops.dispatch.in_compile import OPEN, Described, InCompile, fact, has_dynamic, value_of
+from triton_ops.dispatch.in_compile import OPEN, Described, InCompile, constant, fact, value_of
 from triton_ops.dispatch.ladder import DEFAULT, ERROR, MAY_MEASURE, on_miss, policy_of
 from triton_ops.dispatch.plans import PlannedCalls, forgets_with_plans, planned
 from triton_ops.dispatch.recorder import is_recording, recording
-from triton_ops.dispatch.torch_operators import Gradient, Operator, constant, recorded, written_by, written_text
+from triton_ops.dispatch.torch_operators import Gradient, Operator, recorded, written_by, written_text
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import MISS
 

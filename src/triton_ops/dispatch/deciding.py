@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from weakref import WeakSet
 
-from triton_ops import evaluation, settings
+from triton_ops import dispatch, records, settings
 from triton_ops.backend import (
     Arguments,
     FunctionKernel,
@@ -31,7 +32,6 @@ from triton_ops.backend import (
 )
 from triton_ops.base import cached_property, canonical_json, require, warn_once
 from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, note_of, space_around, space_of_call
-from triton_ops.dispatch.comparing import TURN_S, measured, whole_or_part, writes_a_part
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
 from triton_ops.dispatch.ladder import (
     BACKGROUND,
@@ -48,7 +48,6 @@ from triton_ops.dispatch.ladder import (
     ladder_of,
     left_undecided,
     policy_of,
-    tune_request,
 )
 from triton_ops.dispatch.triton_autotuner import from_triton
 from triton_ops.exceptions import (
@@ -60,15 +59,15 @@ from triton_ops.exceptions import (
     TritonKernelError,
     UntunedError,
 )
-from triton_ops.records import Misses, NotedCall, Record, cache_folder
+from triton_ops.records import NotedCall, Record, cache_folder
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Key, Mapper, Tolerance, TuningResult, as_callable
 
-if TYPE_CHECKING:
-    from triton_ops.tuner import Listener
-
+TURN_S = 30.0  # for another thread of this process that tunes, or another process of the job that looks a winner up
 _PREFIX = "triton_ops/"
+
+writes_a_part: WeakSet[Any] = WeakSet()  # kernels whose tune has failed with what they only write as outputs
 
 _log = logging.getLogger("triton_ops")
 
@@ -196,10 +195,10 @@ class KernelCall:
     """One call of a decorated kernel, and all that decides its config.
 
     `function` is the kernel below the decorator, with its heuristics, and `grid` what stood in the brackets. `configs`
-    may be taken here, the default first; None where there is a config space. A `listener` of None draws a progress bar
-    if stderr is a terminal. `own_bench` is what the kernel has been given to measure by, which only Triton's own loop
-    asks; empty if nothing. `triton_tunes` tunes by that loop, where this package's tuner cannot be told of the call.
-    `beside` are options that the call gives beside the arguments.
+    may be taken here, the default first; None where there is a config space. Triton calls it `triton_key` where it
+    prints a tune. `own_bench` is what the kernel has been given to measure by, which only Triton's own loop asks; empty
+    if nothing. `triton_tunes` tunes by that loop, where this package's tuner cannot be told of the call. `beside` are
+    options that the call gives beside the arguments.
     """
 
     function: Any
@@ -211,7 +210,7 @@ class KernelCall:
     reset_to_zero: tuple[str, ...] = ()
     restore_value: tuple[str, ...] = ()
     pre_hook: Callable[[dict[str, Any]], Any] | None = None
-    listener: Listener | None = None
+    triton_key: tuple[Any, ...] = ()
     own_bench: str = ""
     beside: Mapping[str, Any] = field(default_factory=dict)
     tuned_as: Callable[[TuningResult], Any] | None = None
@@ -334,13 +333,7 @@ class KernelCall:
 
         `place` are fields of `RequestedTune`: who listens, and what lets this tune have its device.
         """
-        if self.options.tune.isolate is not False and not self.plan.expected_gain:  # which may measure nothing
-            evaluation.start_one_early(self.device)  # before all else that a first tune has to import
-        options = self.options.tune.of_effort(self.plan) if options is None else options
-        requests = self.requests if space is None else [replace(each, chosen=space) for each in self.requests]
-        place = {"listener": self.listener, "asked": self.key, "call": self.noted, **place}
-        kernel = Layers.unwrap(self.function)
-        return whole_or_part(kernel, requests, lambda request: tune_request(request, options, **place))
+        return dispatch.tune_call(self, options, space, **place)
 
     def _enough(self, record: Record) -> str | None:
         """Reason for which a record does not spare a tune that was asked for; None if it does."""
@@ -441,7 +434,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str) -> Decision:
     why = _why(call, policy)
     if policy in MAY_MEASURE and decision.missed and decision.key is not None:
         try:
-            answer = measured(call, decision.because(why, policy), policy, in_job=meeting() is not None)
+            answer = dispatch.measured(call, decision.because(why, policy), policy, in_job=meeting() is not None)
         except TritonKernelError as error:
             why = _first_line(error)
             if policy == TUNE and isinstance(error, DeviceError):
@@ -454,7 +447,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str) -> Decision:
             return _told(call, answer) if answer.missed else answer
     if decision.key is not None and not TritonProcess.is_interpreted(call.function):
         noted_call = None if isinstance(call.noted, str) else call.noted
-        Misses(Path(cache_folder(call.options.tune.cache_dir))).note(decision.key, call=noted_call)
+        records.Misses(Path(cache_folder(call.options.tune.cache_dir))).note(decision.key, call=noted_call)
     return _told(call, replace(decision, found=replace(decision.found, why=why))) if decision.missed else decision
 
 

@@ -19,9 +19,9 @@ from typing import Any
 from triton_ops import values
 from triton_ops.backend import Layers, Packed, TritonKernel, TritonProcess
 from triton_ops.dispatch.calls import Calls
-from triton_ops.dispatch.comparing import await_tune
 from triton_ops.dispatch.deciding import Options
 from triton_ops.dispatch.decision import Decision, register
+from triton_ops.dispatch.early_start import await_tune
 from triton_ops.dispatch.fast_launch import Entrance
 from triton_ops.dispatch.in_compile import KernelInCompile
 from triton_ops.dispatch.launching import Launches

@@ -1,4 +1,4 @@
-"""Decorated kernels and choosers inside `torch.compile`: winners are looked up while torch traces, and alone traced.
+"""Decorated kernels inside `torch.compile`: winners are looked up while torch traces, and alone traced.
 
 What the look-up needs of the arguments becomes guards of the compiled code, and nothing else does: a call of another
 problem is traced anew, and looked up again.
@@ -9,18 +9,13 @@ config, and benchmarks nothing. A bucket guards its range, and a key its value. 
 keep are given to the launch by name, where torch keeps those; else the launch stays outside of compiled code, as do
 kernels that run as Python.
 
-Of a chooser torch traces the winner itself, so that its operators are fused with their neighbours, and torch's caches
-hold the choice by what it traced. An implementation that cannot be traced runs outside of the graph. Where a size is
-dynamic, or the winner must not be traced, and the chooser has a schema, the call is one operator instead, which chooses
-when it runs.
-
 Facts used, from torch 2.11 to 2.14: `triton_kernel_wrap.TritonHOPifier` calls `early_config_prune(configs, named_args,
 **kwargs)`, as traced code or, for `wrap_triton`, as Python with fake tensors; then it makes an `Autotuner` of the
 configs that are left, and calls its own `call_triton_kernel` with that. A function with `_dynamo_marked_constant` is
 called with constants and gives a constant (`torch.compiler.assume_constant_result`). `operator.index` of a symbolic
-number guards its value, comparisons guard themselves; `statically_known_true` and `has_static_value` guard nothing.
-`torch.compiler.disable` marks a function with `_torchdynamo_disable`. AOTAutograd's key has the configs of kernels that
-are traced by Dynamo; of kernels inside a `triton_op` it has only the source, and `torch.compiler.config.cache_key_tag`.
+number guards its value, comparisons guard themselves; `statically_known_true` guards nothing. AOTAutograd's key has the
+configs of kernels that are traced by Dynamo; of kernels inside a `triton_op` it has only the source, and
+`torch.compiler.config.cache_key_tag`.
 
 Facts used on options, read in the sources of torch 2.13.0 and 2.14.1: of a config's own fields Inductor passes on
 `num_warps` and `num_stages` (`triton_heuristics.config_to_dict`), and no `num_ctas`, `maxnreg` or `ir_override`. What
@@ -45,15 +40,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeAlias
 
+from triton_ops import records
 from triton_ops.backend import Arguments
 from triton_ops.base import cached_property, fingerprint, require
 from triton_ops.dispatch.calls import Calls
-from triton_ops.dispatch.decision import Decision
-from triton_ops.dispatch.implementation import IMPLEMENTATION, ChoiceKernel, tiles_of
 from triton_ops.dispatch.ladder import ERROR, TUNE, policy_of
-from triton_ops.dispatch.torch_operators import Operator, constant, recorded
 from triton_ops.exceptions import KernelTypeError
-from triton_ops.records import Misses, cache_folder
+from triton_ops.records import cache_folder
 from triton_ops.values import BucketRule, TensorSpec, contiguous_stride, is_fake
 
 OPEN = {"num_ctas": 1, "maxnreg": None, "ir_override": None}
@@ -159,6 +152,12 @@ def described(values: Mapping[str, Any], device: str) -> Arguments:
     return Arguments(keyword={**values, **{name: Described.of(spec, device) for name, spec in specs.items()}})
 
 
+def constant(function: Callable[..., Any]) -> Any:
+    """The function, which torch calls while it traces, with constants for a constant."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
 class InCompile:
     """Something that is chosen, as torch sees it while it traces; the traced code reads its `state`."""
 
@@ -262,7 +261,7 @@ class KernelInCompile(InCompile):
         if decision.unmeasured and policy == ERROR:
             return (), "", f"no winner is known for {decision.kernel} {decision.problem}, and on_miss is error"
         if decision.unmeasured and decision.key is not None and policy != TUNE:
-            Misses(Path(cache_folder(tuned.options.tune.cache_dir))).note(decision.key)
+            records.Misses(Path(cache_folder(tuned.options.tune.cache_dir))).note(decision.key)
         if decision.unmeasured and policy == TUNE and (obstacle := self._left(args, kwargs)):
             _log.info("%s is left to torch.compile to tune: %s", decision.kernel, decision.found.why)
             return obstacle, "", ""
@@ -403,77 +402,3 @@ def without_memory(value: Any) -> Any:
     """An argument as it is described; what is no tensor stays as it is."""
     torch = require("torch", "torch.compile")
     return value_of(fact(torch, value, layout=True)) if isinstance(value, torch.Tensor) else value
-
-
-class ChoiceInCompile(InCompile):
-    """One chooser, as torch sees it while it traces; `operator` is the call as one, where there is a schema."""
-
-    def __init__(
-        self, kernel: ChoiceKernel, decide: Callable[[Arguments, bool], Decision], operator: Operator | None = None
-    ) -> None:
-        super().__init__()
-
-        @constant
-        def opaque() -> str:
-            if operator is None:
-                return ""
-            return operator.name if operator.library is not None else ""  # defined where it is first asked for
-
-        self.opaque = opaque
-        self.implementations = dict(kernel.implementations)
-        self.parameters, self.copies = kernel.parameter_names, bool(kernel.outputs)
-
-        @constant
-        def winner(_generation: str, facts: Any, named: Any, records: bool) -> tuple[str, tuple[Any, ...]]:
-            values = {name: value_of(fact) for name, fact in named}
-            config = decide(Arguments(tuple(map(value_of, facts)), values), records).found.config
-            name = str(config[IMPLEMENTATION])
-            if self._is_opaque(name):
-                disable = require("torch", "torch.compile").compiler.disable
-                self.state.outside[name] = disable(kernel.call(config))
-            return name, tuple(tiles_of(config).items())
-
-        self.winner = winner
-
-    def call(self, args: Any, kwargs: Any) -> Any:
-        """Call the winner; torch traces this code."""
-        torch: Any = sys.modules["torch"]  # as it is found while it traces, too
-        args, kwargs = list(args), dict(kwargs)
-        for name in self.parameters[len(args) :]:  # implementations may call their parameters otherwise
-            if name not in kwargs:
-                break
-            args.append(kwargs.pop(name))
-        records = recorded((*args, *kwargs.values()))
-        if not records and has_dynamic(torch, args) and self.opaque():  # asked first: what follows guards every size
-            return getattr(torch.ops.triton_ops, self.opaque())(*args, **kwargs)
-        facts = [fact(torch, value, layout=True) for value in args]
-        named = [(name, fact(torch, value, layout=True)) for name, value in kwargs.items()]
-        name, tiles = self.winner(self.state.generation, tuple(facts), tuple(named), records)
-        if self._is_opaque(name):
-            disabled = _is_disabled(self.implementations[name].function)
-            if disabled and not records and self.opaque() != "":  # one operator, which leaves the graph in one piece
-                return getattr(torch.ops.triton_ops, self.opaque())(*args, **kwargs)
-            return self.state.outside[name](*args, **kwargs)
-        chosen: Any = self.implementations[name]
-        if chosen.operation is None:
-            return chosen.function(*args, **kwargs)
-        return chosen.function(*args, **kwargs, config=dict(tiles))
-
-    def _is_opaque(self, name: str) -> bool:
-        one = self.implementations[name]
-        return one.function is None or (one.returns and self.copies) or _is_disabled(one.function)
-
-
-def has_dynamic(torch: Any, values: Sequence[Any]) -> bool:
-    """Tell whether a size is a symbol; torch traces this code."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            for extent in value.shape:
-                if not torch.fx.experimental.symbolic_shapes.has_static_value(extent):
-                    return True
-    return False
-
-
-def _is_disabled(function: Any) -> bool:
-    """Tell whether a function is left out of graphs, as `torch.compiler.disable` asks for."""
-    return bool(getattr(function, "_torchdynamo_disable", False))

@@ -20,9 +20,9 @@ from weakref import WeakKeyDictionary
 from triton_ops.backend import Layers, TritonProcess
 from triton_ops.base import ForkSafeLock, require
 from triton_ops.dispatch import triton_autotuner as own_loop
-from triton_ops.dispatch.comparing import await_tune
 from triton_ops.dispatch.deciding import Options
 from triton_ops.dispatch.decorator import Tuned
+from triton_ops.dispatch.early_start import await_tune
 from triton_ops.dispatch.launching import Launches
 from triton_ops.request import Effort, TuneOptions
 

@@ -403,12 +403,11 @@ class Launches:
 
     def _described(self, launch: Launch, called: CalledWith) -> KernelCall:
         autotuner = self.autotuner
-        key = own_loop.triton_key(autotuner, launch.args, launch.kwargs)
         return KernelCall(
             function=autotuner.fn, grid=launch.grid, called=called, configs=launch.listed, options=self.options,
             reset_to_zero=tuple(autotuner.reset_to_zero), restore_value=tuple(autotuner.restore_value),
             pre_hook=own_loop.BeforeLaunch(autotuner.pre_hook) if autotuner.user_defined_pre_hook else None,
-            listener=own_loop.printed_listener(autotuner.base_fn.__name__, key),
+            triton_key=own_loop.triton_key(autotuner, launch.args, launch.kwargs),
             own_bench=own_loop.measures_itself(autotuner), triton_tunes=partial(self._by_triton, launch),
             beside={name: value for name, value in launch.kwargs.items() if name not in autotuner.arg_names},
             tuned_as=partial(self._timed, launch),

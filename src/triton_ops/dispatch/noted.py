@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +21,9 @@ from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelErro
 from triton_ops.records import Misses, NotedCall, cache_folder, matching
 from triton_ops.request import TuneProblem
 from triton_ops.space import ConfigSpace
-from triton_ops.terminal import tell
 from triton_ops.values import Mapper, TensorSpec
+
+_log = logging.getLogger("triton_ops")
 
 
 def _grid(noted: NotedCall) -> GridByConfig:
@@ -126,7 +128,7 @@ class NotedOperation(Operation):
                     reason = next((one for one in errors if not isinstance(one, SystemExit)), None)
                     detail = "" if reason is None else f" ({CandidateError.one_line(reason)})"
                     why = f"{_name_of(function)} cannot be run on tensors without values{detail}"
-                    tell(f"{why}: where --arg gives none, floats are 0 and whole numbers 0 to 127", "note", "yellow")
+                    _log.warning("%s: where --arg gives none, floats are 0 and whole numbers 0 to 127", why)
                 return reached[0]
         last = next(reversed(errors), None)
         raise _not_reached(function, kernel, last) from last

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from triton_ops import settings
+from triton_ops import cost_model, settings
 from triton_ops.backend import (
     Arguments,
     CompilesAtLaunch,
@@ -32,7 +32,6 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.base import require
-from triton_ops.cost_model import Model
 from triton_ops.device import Machine
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, RECORD, TUNED, Decision, Found, asked, register
 from triton_ops.dispatch.fast_launch import FastLaunch, KnownGrids
@@ -178,7 +177,7 @@ def _first_pick(
     """The first pick of a model of the declared work, if it is ahead of the default by the operation's least gain."""
     if operation.least_gain is None or (work := request.work) is None:
         return None
-    pick = Model(work, Machine.of(request.device)).first_pick(space, winners, operation.least_gain)
+    pick = cost_model.Model(work, Machine.of(request.device)).first_pick(space, winners, operation.least_gain)
     return pick and Found(config=pick.config, rung=EXPECTED, why=f"{pick}; nobody has measured it")
 
 

@@ -34,12 +34,6 @@ from triton_ops.values import ALIGNMENT_BYTES
 SPACE = "triton_ops"
 
 
-def constant(function: Callable[..., Any]) -> Any:
-    """The function, which torch calls while it traces, with constants for a constant."""
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
-
-
 @dataclass(frozen=True, kw_only=True)
 class Gradient:
     """The gradient of a public function: `inputs` are those that have one, in the order of the function's results.

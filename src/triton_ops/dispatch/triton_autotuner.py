@@ -10,19 +10,15 @@ function of its own module.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from triton_ops.backend import TritonKernel
-from triton_ops.base import escaped, require
+from triton_ops.base import require
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.space import CONFIG_FIELDS, Config, Members, checked_value, given_back
-from triton_ops.values import Trial, TuningResult
-
-if TYPE_CHECKING:
-    from triton_ops.tuner import Listener, RunPlan, RunProgress
+from triton_ops.values import Trial
 
 _upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
 _knobs: Any = require("triton.knobs", "triton_ops.autotune")
@@ -251,33 +247,3 @@ class BeforeLaunch:
     def __call__(self, values: dict[str, Any]) -> None:
         """Call it with the arguments by name."""
         self.hook(values)
-
-
-class Printed:
-    """Writes a line for each config and one for the winner to stdout, in Triton's words, with the values of the key."""
-
-    def __init__(self, kernel: str, key: Any) -> None:
-        self._kernel, self._key = kernel, key
-
-    def started(self, plan: RunPlan) -> None:
-        """Triton says nothing before the first config."""
-
-    def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
-        """The config that was tried, and why it failed if it did."""
-        sys.stdout.write(f"Autotuning kernel {self._kernel} with config {to_triton(trial.config)}\n")
-        if not trial.ok:
-            sys.stdout.write(f"Autotuning failed with {escaped(str(trial.error))}\n")
-
-    def ended(self, result: TuningResult | None) -> None:
-        """The winner."""
-        if result is not None:
-            sys.stdout.write(
-                f"Triton autotuning for function {self._kernel},\nwith key as {self._key},\n"
-                f"finished after {result.elapsed_s:.2f}s,\nbest config selected: {to_triton(result.best_config)};\n"
-            )
-            sys.stdout.flush()
-
-
-def printed_listener(kernel: str, key: Any) -> Listener | None:
-    """The listener that prints, if Triton was told to print; None otherwise."""
-    return Printed(kernel, key) if _knobs.autotuning.print else None

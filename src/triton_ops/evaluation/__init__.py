@@ -1,8 +1,17 @@
 """One config, checked against the reference, timed, and compared with the fastest ones."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".finals": "FinalRequest Outcome StationFacts",
+    ".idle_worker": "start_one_early",
+    ".isolated": "Isolated",
+    ".reference_results": "ReferenceResults",
+    ".station": "Assignment Stations",
+    ".verify": "Subject",
+    ".worker": "Attempt",
+}
+
 if TYPE_CHECKING:
     from triton_ops.evaluation.finals import FinalRequest as FinalRequest
     from triton_ops.evaluation.finals import Outcome as Outcome
@@ -15,4 +24,4 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.verify import Subject as Subject
     from triton_ops.evaluation.worker import Attempt as Attempt
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,8 +1,19 @@
 """The TTIR, PTX, machine code and binary of a compiled kernel, read as text without a GPU."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".evaluation": "Operand",
+    ".facts": "AccessFact Fact ReductionFact SourcePlace",
+    ".kernel_work": "KernelWork LaunchWork",
+    ".machine_code": "LocalTraffic PtxText binary_facts",
+    ".shared_memory": "bank_conflicts bank_padding",
+    ".term_walk": "KernelFacts",
+    ".terms": "Term",
+    ".trace": "Access Product",
+    ".ttir_syntax": "UntoldError",
+}
+
 if TYPE_CHECKING:
     from triton_ops.kernel_ir.evaluation import Operand as Operand
     from triton_ops.kernel_ir.facts import AccessFact as AccessFact
@@ -22,4 +33,4 @@ if TYPE_CHECKING:
     from triton_ops.kernel_ir.trace import Product as Product
     from triton_ops.kernel_ir.ttir_syntax import UntoldError as UntoldError
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

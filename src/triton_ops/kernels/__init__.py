@@ -14,11 +14,21 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 from triton_ops.exceptions import TargetError
 from triton_ops.records import share_lockfile
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".attention": "flash_attention flash_attention_with_lse",
+    ".call": "validate_eps validate_head_dim validate_positive_dimensions",
+    ".choosers": "chooser",
+    ".fp8_format": "FP8Format",
+    ".fp8_quantize": "dequantize_fp8 quantize_fp8 quantize_fp8_with_overflow_handling",
+    ".gated_mlp": "fused_gated_mlp",
+    ".modules": "FP8Linear FusedGatedMLP FusedRMSNormRoPE",
+    ".rmsnorm_rope": "fused_rmsnorm_rope",
+}
+
 if TYPE_CHECKING:
     from triton_ops.kernels.attention import flash_attention as flash_attention
     from triton_ops.kernels.attention import flash_attention_with_lse as flash_attention_with_lse
@@ -37,9 +47,8 @@ if TYPE_CHECKING:
     from triton_ops.kernels.modules import FusedGatedMLP as FusedGatedMLP
     from triton_ops.kernels.modules import FusedRMSNormRoPE as FusedRMSNormRoPE
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
-    from triton_ops.kernels.typed_target import TypedTarget as TypedTarget
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)
 
 _WITH_GRADIENT = ("attention", "gated_mlp", "layer_norm", "rmsnorm_rope", "softmax")
 _SHIPPED = dict(sorted({

@@ -14,12 +14,11 @@ from triton_ops.base import counted
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine, Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
-from triton_ops.kernels import TypedTarget
 from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, by_program, same_programs
 from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
-from triton_ops.request import TypedProblem
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, followed, only_data_on_stdout, option, tell
+from triton_ops.typed import TypedProblem, TypedTarget
 from triton_ops.values import Compiled, Problem, Resources, dtype_name
 
 _TIMEOUT_S = CompilePool.TIMEOUT_S

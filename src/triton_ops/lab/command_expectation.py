@@ -11,14 +11,13 @@ from triton_ops.backend import Operation, ReadSpace
 from triton_ops.cost_model import Readings
 from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec, gpu_missing
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
-from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
 from triton_ops.lab.expectation import LEGEND, Portrait, explain, pipeline_lines, portrait
 from triton_ops.lab.ranking import GUESSED_TOO_LARGE, Expectation, ModelQuestion, rank, same_programs
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
-from triton_ops.request import TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import Facts, Typed, folder_of, only_data_on_stdout, option, tell
+from triton_ops.typed import TypedProblem, TypedTarget
 from triton_ops.values import Resources, Status
 
 _TERMS_SHOWN = 8

@@ -19,17 +19,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from triton_ops._faces import REGISTERED
 from triton_ops.backend import Layers, Operation
 from triton_ops.base import require
+from triton_ops.benchmark import time_ms
 from triton_ops.compile_modes import profile_of
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
-from triton_ops.kernels import TypedTarget
 from triton_ops.lab.kernel_verdicts import KernelProfile, ProfiledKernel, ProfileReport, read_profile
 from triton_ops.lab.ptxas_log import read_ptxas
-from triton_ops.request import TuneProblem, TypedProblem
+from triton_ops.request import TuneProblem
 from triton_ops.terminal import Facts, Typed, only_data_on_stdout, option, tell
+from triton_ops.typed import TypedProblem, TypedTarget
 from triton_ops.values import dtype_name
 
 CALLS = 5
@@ -208,7 +208,7 @@ def _flow_of(
     """The times, the parts, the share of a call in which a GPU waits, and a report on counters or why there is none."""
     function, arguments, device = called.loaded()
     tell("1 of 3: the time")
-    times = REGISTERED["time a call"](function, kwargs=arguments, warmup_ms=WARM_MS, rep_ms=SAMPLED_MS, device=device)
+    times = time_ms(function, kwargs=arguments, warmup_ms=WARM_MS, rep_ms=SAMPLED_MS, device=device)
     tell("2 of 3: torch.profiler")
     parts = parts_of(lambda: function(**arguments), device)
     if not device.startswith("cuda"):

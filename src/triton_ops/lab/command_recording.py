@@ -11,15 +11,15 @@ from typer.core import TyperCommand
 
 from triton_ops.base import Folder, Host, counted
 from triton_ops.exceptions import SettingsError
-from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import TargetName
 from triton_ops.lab.recording import read_recording, record, write_recording
 from triton_ops.lab.replayed_search import LiveConditions, LiveSummary, PreviewAllowance, ReplayPlan, SpaceSummary
 from triton_ops.lab.sensitivities import Cliff, Sensitivity, cliffs, sensitivity
-from triton_ops.request import Effort, TypedProblem
+from triton_ops.request import Effort
 from triton_ops.search import Search
 from triton_ops.terminal import ExitCode, Facts, Typed, followed, only_data_on_stdout, option, tell
 from triton_ops.tuner import ProgressBar
+from triton_ops.typed import TypedProblem, TypedTarget
 
 _MANY = "--records"
 _KNOBS = ("tunable", "share", "span", "fixed", "best", "by value: slower than the best value")

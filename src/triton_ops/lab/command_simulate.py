@@ -18,15 +18,14 @@ from triton_ops import kernels
 from triton_ops.base import Page
 from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec
 from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
-from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import check_filled
 from triton_ops.lab.expectation import LEGEND, drawn, pipeline_lines
 from triton_ops.lab.simulated_ranking import FLOORS, Overlay, PlacedConfig, advice, known_devices, table_name
 from triton_ops.lab.simulation import LARGEST, LESSON, WORKLOADS, Simulation, SizePoint, Workload, simulate
-from triton_ops.request import TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import Facts, PageServer, Typed, folder_of, only_data_on_stdout, option, tell
 from triton_ops.tuner import Survey
+from triton_ops.typed import TypedProblem, TypedTarget
 
 SHOWN = 50  # places of one ranking in a file, which has many rankings
 _TERMS = 8  # resources in the drawing of one config

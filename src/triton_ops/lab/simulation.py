@@ -29,8 +29,8 @@ from triton_ops.lab.ranking import NO_FORECAST, Expectation, Expecter, ModelQues
 from triton_ops.lab.recording import attention_work, product_work, row_work
 from triton_ops.lab.sensitivities import in_order
 from triton_ops.lab.simulated_ranking import NO_KERNEL, PlacedConfig, advice, ranking_of, table_name
-from triton_ops.request import TypedProblem
 from triton_ops.space import Config, ConfigSpace, Value
+from triton_ops.typed import TypedProblem
 from triton_ops.values import ITEM_BYTES, Work, dtype_name, is_power_of_two, warps_and_stages
 
 _WARPS = (1, 2, 4, 8, 16, 32)

@@ -1,8 +1,13 @@
 """Pitfalls of Triton kernels, found without a GPU: `lint(target)`."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".command_lint": "hints lint_command",
+    ".engine": "lint",
+    ".findings": "Finding LintReport Undecided",
+}
+
 if TYPE_CHECKING:
     from triton_ops.lint.command_lint import hints as hints
     from triton_ops.lint.command_lint import lint_command as lint_command
@@ -11,4 +16,4 @@ if TYPE_CHECKING:
     from triton_ops.lint.findings import LintReport as LintReport
     from triton_ops.lint.findings import Undecided as Undecided
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

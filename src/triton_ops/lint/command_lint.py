@@ -31,9 +31,9 @@ from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_repor
 from triton_ops.lint.island import text_if_readable
 from triton_ops.lint.jit_functions import tuned_with
 from triton_ops.processes import TerminatedError
-from triton_ops.request import TypedProblem, module_at, named_object
 from triton_ops.space import ConfigSpace
 from triton_ops.terminal import ExitCode, Facts, Typed, followed, only_data_on_stdout, option
+from triton_ops.typed import TypedProblem, TypedTarget, module_at, named_object
 
 WRONG_RESULTS = (
     "missing-mask", "wrong-mask", "wrong-identity", "stride-order", "low-precision-sum", "overlapping-writes",
@@ -189,7 +189,7 @@ def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tup
     if "@" in text.partition(":")[2]:
         if options.no_run:
             raise TargetError(f"{text} is a launch, which runs its file", hint="name the file, or leave --no-run out")
-        typed_target = kernels.TypedTarget(text, problem=problem, gpu=options.gpu)
+        typed_target = TypedTarget(text, problem=problem, gpu=options.gpu)
         launch = typed_target.operation(", which launches no kernel")
         if isinstance(launch, dispatch.NotedOperation) and _has_whole_list(launch):  # what it may lack is around it
             launch = replace(typed_target, widen=True).operation("")

@@ -27,13 +27,14 @@ from triton_ops.base import Host, NamedFile, require
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.apart import STEPS, LintOptions, LostStepError, lint_apart, run_watched
-from triton_ops.lint.findings import Finding, LintReport, Rule, Undecided, merge_reports
+from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
 from triton_ops.lint.island import COMPILED_FOR, island_of, parsed_file, root_of, text_if_readable, used_names
 from triton_ops.lint.jit_functions import DefinedKernel, defined_kernels, innermost_kernel, launches, tuned_with
 from triton_ops.lint.kept_reports import KeptReports
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.reading import READ_FOR, KernelReading, launched_as
 from triton_ops.lint.rules import addresses, compiled_costs, launching, masks, sums
+from triton_ops.lint.rules.rule import Rule
 from triton_ops.processes import Threads
 
 RULES: tuple[Rule, ...] = (

@@ -13,13 +13,11 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from triton_ops.backend import KernelSource, last_name
-from triton_ops.base import require
-
-if TYPE_CHECKING:
-    from triton_ops.lint.reading import KernelReading
+from triton_ops.base import cached_property, require
+from triton_ops.lint.jit_functions import SourceLaunch
 
 _MASKED = ("store", *(f"atomic_{how}" for how in ("add", "max", "min", "and", "or", "xor", "xchg", "cas")), "advance")
 _READING = ("load", *_MASKED[1:-1])
@@ -320,7 +318,28 @@ class Guess:
         return types, {**self.constants, **dict.fromkeys(self.ones, 1)}
 
 
-def guesses(kernel: KernelReading, extra: frozenset[str]) -> Iterator[Guess]:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReadSource:
+    """A kernel with what its source and its file say of its parameters."""
+
+    function: KernelSource
+    configs: tuple[Mapping[str, Any], ...] = ()  # tunables and launch options of each config of a decorator
+    heuristics: Mapping[str, Any] = field(default_factory=dict)  # functions from arguments to a value
+    launches: tuple[SourceLaunch, ...] = ()
+
+    @cached_property
+    def ones(self) -> frozenset[str]:
+        """The parameters that all launches give the stride of a tensor's last axis, which is 1 for contiguous ones."""
+        several = [launch.inner_strides for launch in self.launches]
+        return frozenset.intersection(*several) if several else frozenset()
+
+    @cached_property
+    def uses(self) -> Uses:
+        """The use of its parameters, by its syntax."""
+        return uses_of(self.function)
+
+
+def guesses(kernel: ReadSource, extra: frozenset[str]) -> Iterator[Guess]:
     """Guesses in the order in which they should be tried, with the parameters in `extra` as constants too."""
     uses, parameters = kernel.uses, kernel.function.parameters
     constant = kernel.function.constants | extra
@@ -344,7 +363,7 @@ def guesses(kernel: KernelReading, extra: frozenset[str]) -> Iterator[Guess]:
         yield Guess(types, constants, frozenset(values), element, ones=ones)
 
 
-def switches(kernel: KernelReading, guess: Guess) -> Iterator[Guess]:
+def switches(kernel: ReadSource, guess: Guess) -> Iterator[Guess]:
     """The same guess with each switch in its other position, and with every text that a parameter is compared with."""
     texts = kernel.uses.texts
     free = {name: value for name, value in guess.constants.items() if name not in guess.known_names}
@@ -358,7 +377,7 @@ def switches(kernel: KernelReading, guess: Guess) -> Iterator[Guess]:
     yield from (replace(guess, constants={**guess.constants, **change}) for change in changes)
 
 
-def _rounded_up(kernel: KernelReading, constants: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, int]:
+def _rounded_up(kernel: ReadSource, constants: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, int]:
     """Blocks that launches make the next power of two of a size that is a constant too: one block holds all of it."""
     blocks: dict[str, int] = {}
     for launch in kernel.launches:
@@ -385,7 +404,7 @@ def _tile_guesses(uses: Uses) -> Iterator[tuple[bool, dict[str, int]]]:
     yield False, dict.fromkeys(names, 64)
 
 
-def _constant_values(kernel: KernelReading) -> dict[str, Any]:
+def _constant_values(kernel: ReadSource) -> dict[str, Any]:
     values = {name: getattr(value, "value", value) for name, value in kernel.function.defaults.items()}
     for launch in kernel.launches:
         for name, node in launch.arguments.items():
@@ -397,7 +416,7 @@ def _constant_values(kernel: KernelReading) -> dict[str, Any]:
     return values
 
 
-def _whole_literals(kernel: KernelReading) -> dict[str, str]:
+def _whole_literals(kernel: ReadSource) -> dict[str, str]:
     """The types of the plain parameters whose values launches and defaults show, and of tensors that they make."""
     types = {name: _TYPES.get(type(value), "") for name, value in kernel.function.defaults.items()}
     for launch in kernel.launches:
@@ -431,7 +450,7 @@ def _constant(name: str, uses: Uses, tiles: Mapping[str, int], sizes: tuple[str,
     return extent
 
 
-def _type(name: str, kernel: KernelReading, sizes: tuple[str, int], whole: Mapping[str, str]) -> str:
+def _type(name: str, kernel: ReadSource, sizes: tuple[str, int], whole: Mapping[str, str]) -> str:
     (element, block), uses = sizes, kernel.uses
     annotated = next((one.annotation_type for one in kernel.function.function.params if one.name == name), "")
     if annotated:
@@ -447,7 +466,7 @@ def _type(name: str, kernel: KernelReading, sizes: tuple[str, int], whole: Mappi
     return "i32" if name in uses.numbers or name in uses.tiles or name in uses.switches else "fp32"
 
 
-def _heuristics(kernel: KernelReading, constants: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+def _heuristics(kernel: ReadSource, constants: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
     """Values of heuristics that need only constants; False for the rest, which is what most of them ask."""
     values: dict[str, Any] = {}
     for name, function in kernel.heuristics.items():

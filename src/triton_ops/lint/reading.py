@@ -17,15 +17,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments, Built, CandidateError, KernelSource, LaunchedKernel, Operation, last_name
+from triton_ops.backend import Arguments, Built, CandidateError, LaunchedKernel, Operation, last_name
 from triton_ops.base import cached_property, require
 from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import Fact, KernelFacts, SourcePlace, UntoldError
 from triton_ops.lint.island import COMPILED_FOR
-from triton_ops.lint.jit_functions import SourceLaunch
 from triton_ops.lint.memory_watch import RunRecord
-from triton_ops.lint.parameters import FLOATS, Guess, Uses, guesses, switches, uses_of
+from triton_ops.lint.parameters import FLOATS, Guess, ReadSource, guesses, switches
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem
 
@@ -155,16 +154,12 @@ class Variant:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class KernelReading:
+class KernelReading(ReadSource):
     """A kernel with all that can be read of it."""
 
     name: str
     file: str
-    function: KernelSource
     tree: ast.Module
-    configs: tuple[Mapping[str, Any], ...] = ()  # tunables and launch options of each config of a decorator
-    heuristics: Mapping[str, Any] = field(default_factory=dict)  # functions from arguments to a value
-    launches: tuple[SourceLaunch, ...] = ()
     key: tuple[str, ...] | None = None  # of `triton.autotune`; None if the kernel is not tuned
     prunes: bool = False  # whether a function of the tune leaves configs out, by the arguments of a call
     gpu: str = COMPILED_FOR  # for which rules compile
@@ -183,17 +178,6 @@ class KernelReading:
     def target(self) -> Target:
         """The target of its GPU."""
         return Target.named(self.gpu)
-
-    @cached_property
-    def ones(self) -> frozenset[str]:
-        """The parameters that all launches give the stride of a tensor's last axis, which is 1 for contiguous ones."""
-        several = [launch.inner_strides for launch in self.launches]
-        return frozenset.intersection(*several) if several else frozenset()
-
-    @cached_property
-    def uses(self) -> Uses:
-        """The use of its parameters, by its syntax."""
-        return uses_of(self.function)
 
     @cached_property
     def lowered(self) -> tuple[tuple[Variant, ...], str]:

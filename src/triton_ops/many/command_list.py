@@ -17,9 +17,10 @@ from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.many.executor import Job
 from triton_ops.many.problem import ProblemLine, RunOptions, job_of, read_problems
 from triton_ops.many.session import ManyResult, ProblemOutcome, run_jobs
-from triton_ops.request import TuneProblem, TypedProblem
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, folder_of, only_data_on_stdout
+from triton_ops.typed import TypedProblem
 from triton_ops.values import Tolerance
 
 _HEADER = ("", "kernel and problem", "median ms", "vs default", "config")

@@ -1,8 +1,14 @@
 """Processes that this package starts: how they begin, answer and end."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".channel": "GarbledError",
+    ".child": "Surroundings TerminatedError Threads",
+    ".fork_server": "ForkedProcess ForkRequests ForkServer IdleProcesses fork_servers",
+    ".worker_process": "Child WorkerLostError WorkerProcess",
+}
+
 if TYPE_CHECKING:
     from triton_ops.processes.channel import GarbledError as GarbledError
     from triton_ops.processes.child import Surroundings as Surroundings
@@ -17,4 +23,4 @@ if TYPE_CHECKING:
     from triton_ops.processes.worker_process import WorkerLostError as WorkerLostError
     from triton_ops.processes.worker_process import WorkerProcess as WorkerProcess
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

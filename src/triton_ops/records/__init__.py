@@ -1,20 +1,29 @@
 """Records, lockfiles, run logs, misses and the quarantine: all that is kept of tunes, and its look-up."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".bundle": "export_records import_records",
+    ".key_advice": "KernelAdvice MeasuredRegret PartAdvice advise fields_of",
+    ".lock_entry": "LockedDevice LockEntry",
+    ".lockfile": "FollowedLockfile Lockfile share_lockfile winners_of",
+    ".misses": "Miss Misses",
+    ".pinning": "LeftOut LockChange LockPlan changes lock_of updated",
+    ".recalling": "cache_folder kernel_names matching may_have_records recall recalled store_in",
+    ".record": "NotedCall Record Timing",
+    ".run_log": "Finalist Head Run RunLog TrialOrigin",
+    ".runs": "Quarantine Runs",
+    ".store": "RECORDS Codec DirectoryStore LayeredStore MemoryStore Store open_store share_records",
+}
+
 if TYPE_CHECKING:
-    from triton_ops.records.command_cache import export_command as export_command
-    from triton_ops.records.command_cache import import_command as import_command
-    from triton_ops.records.command_cache import matching as matching
-    from triton_ops.records.command_cache import misses_command as misses_command
-    from triton_ops.records.command_cache import path_command as path_command
-    from triton_ops.records.command_cache import remove_command as remove_command
-    from triton_ops.records.command_cache import show_command as show_command
-    from triton_ops.records.command_lock import LockPlan as LockPlan
-    from triton_ops.records.command_lock import lock_command as lock_command
-    from triton_ops.records.command_lock import lock_of as lock_of
-    from triton_ops.records.key_advice import keys_command as keys_command
+    from triton_ops.records.bundle import export_records as export_records
+    from triton_ops.records.bundle import import_records as import_records
+    from triton_ops.records.key_advice import KernelAdvice as KernelAdvice
+    from triton_ops.records.key_advice import MeasuredRegret as MeasuredRegret
+    from triton_ops.records.key_advice import PartAdvice as PartAdvice
+    from triton_ops.records.key_advice import advise as advise
+    from triton_ops.records.key_advice import fields_of as fields_of
     from triton_ops.records.lock_entry import LockedDevice as LockedDevice
     from triton_ops.records.lock_entry import LockEntry as LockEntry
     from triton_ops.records.lockfile import FollowedLockfile as FollowedLockfile
@@ -23,7 +32,15 @@ if TYPE_CHECKING:
     from triton_ops.records.lockfile import winners_of as winners_of
     from triton_ops.records.misses import Miss as Miss
     from triton_ops.records.misses import Misses as Misses
+    from triton_ops.records.pinning import LeftOut as LeftOut
+    from triton_ops.records.pinning import LockChange as LockChange
+    from triton_ops.records.pinning import LockPlan as LockPlan
+    from triton_ops.records.pinning import changes as changes
+    from triton_ops.records.pinning import lock_of as lock_of
+    from triton_ops.records.pinning import updated as updated
     from triton_ops.records.recalling import cache_folder as cache_folder
+    from triton_ops.records.recalling import kernel_names as kernel_names
+    from triton_ops.records.recalling import matching as matching
     from triton_ops.records.recalling import may_have_records as may_have_records
     from triton_ops.records.recalling import recall as recall
     from triton_ops.records.recalling import recalled as recalled
@@ -44,6 +61,7 @@ if TYPE_CHECKING:
     from triton_ops.records.store import LayeredStore as LayeredStore
     from triton_ops.records.store import MemoryStore as MemoryStore
     from triton_ops.records.store import Store as Store
+    from triton_ops.records.store import open_store as open_store
     from triton_ops.records.store import share_records as share_records
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triton_ops import request, settings
-from triton_ops.base import warn_once
-from triton_ops.exceptions import CacheError
+from triton_ops.base import Folder, warn_once
+from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.record import Record
-from triton_ops.records.store import Store, open_store, shared_folders
+from triton_ops.records.store import RECORDS, DirectoryStore, Store, open_store, shared_folders
 from triton_ops.settings import expanded
 from triton_ops.values import Key
 
@@ -133,3 +134,33 @@ def store_in(folder: str) -> Store[Record]:
 
 
 _store = lru_cache(maxsize=32)(open_store)
+
+
+def matching(which: str | None, cache_dir: str | Path | None) -> list[Record]:
+    """The records whose kernel is `which`, else those whose id starts with `which`; all for None; newest first.
+
+    A kernel without a name of its own is found by its file too: `work.py:norm` is `work:norm`. Nothing is made or
+    changed in the folder. SettingsError: `which` is empty, as after an unset shell variable.
+    """
+    if which is not None and not which.strip():
+        raise SettingsError("KERNEL|ID is empty", hint="leave it out for every record")
+    records = _all(Path(cache_folder(cache_dir)))
+    if which is not None:
+        by_name = [record for record in records if record.key.kernel in kernel_names(which)]
+        records = by_name or [record for record in records if record.id.startswith(which)]
+    return sorted(records, key=lambda record: (record.created, record.id), reverse=True)
+
+
+def kernel_names(which: str) -> set[str]:
+    """The names that a kernel may have in records: `work.py:norm` is `work:norm` as well."""
+    file, colon, name = which.rpartition(":")
+    return {which, f"{Path(file).stem}:{name}"} if colon and file.endswith(".py") else {which}
+
+
+def _all(folder: Path) -> list[Record]:
+    Folder(folder).check_home()
+    store = DirectoryStore(folder, RECORDS, read_only=True)
+    with CacheError.when(f"{folder} cannot be read", "name a folder that you may read"), suppress(FileNotFoundError):
+        os.listdir(f"{folder}/.")  # noqa: PTH208 - a Path drops the dot, for which the folder must be searchable too
+        return list(store)
+    return []

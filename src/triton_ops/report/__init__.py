@@ -1,10 +1,14 @@
 """Reports of run logs for terminals, pull requests, scripts and browsers."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".command_report": "report_command",
+    ".live": "watched",
+}
+
 if TYPE_CHECKING:
     from triton_ops.report.command_report import report_command as report_command
     from triton_ops.report.live import watched as watched
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

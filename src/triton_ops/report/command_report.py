@@ -13,9 +13,9 @@ from triton_ops.records import Run, Runs
 from triton_ops.report.live import page_of
 from triton_ops.report.report_tables import SHOWN, RunComparison, add_comparisons, add_run, comparisons_of, problem_map
 from triton_ops.report.run_facts import RaceEntry, Report
-from triton_ops.request import named_object
 from triton_ops.ship import as_target
 from triton_ops.terminal import Facts, Typed, folder_of, option
+from triton_ops.typed import named_object
 from triton_ops.values import Trial
 
 

@@ -1,8 +1,13 @@
 """A call of `tune`, checked before any work: its kernel, problem, device and effort."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".effort": "Budget Effort Patience",
+    ".known_calls": "MISS KnownCall KnownCalls",
+    ".request": "KernelProblem TuneOptions TuneProblem TuneRequest",
+}
+
 if TYPE_CHECKING:
     from triton_ops.request.effort import Budget as Budget
     from triton_ops.request.effort import Effort as Effort
@@ -14,9 +19,5 @@ if TYPE_CHECKING:
     from triton_ops.request.request import TuneOptions as TuneOptions
     from triton_ops.request.request import TuneProblem as TuneProblem
     from triton_ops.request.request import TuneRequest as TuneRequest
-    from triton_ops.request.typed import TypedProblem as TypedProblem
-    from triton_ops.request.typed import module_at as module_at
-    from triton_ops.request.typed import named_function as named_function
-    from triton_ops.request.typed import named_object as named_object
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
+from triton_ops import search as searches
 from triton_ops import settings
 from triton_ops.exceptions import SettingsError
 from triton_ops.request.request import TuneOptions
-from triton_ops.search import AnySearch, Search
 from triton_ops.timing import RacePolicy, ScreenPolicy
 
 
@@ -114,7 +114,7 @@ class Effort:
     FEW: ClassVar[int] = 8  # configs, of which each is tried in any order
 
     name: str
-    search: AnySearch = "auto"
+    search: searches.AnySearch = "auto"
     budget: Budget = field(default_factory=Budget)
     race: RacePolicy = field(default_factory=RacePolicy)
     screen: ScreenPolicy = field(default_factory=ScreenPolicy)
@@ -144,7 +144,9 @@ class Effort:
     def of(cls, options: TuneOptions) -> Effort:
         """The effort that is asked for, with `search`, `trials`, `budget_s` and `patience` in place of its own."""
         effort = cls.named(options.effort)
-        search = Search.checked(effort.search if options.search is None else options.search)
+        search = effort.search if options.search is None else options.search
+        if search != cls.search:  # what every effort has by itself is right, and asking would import the searchers
+            searches.Search.checked(search)
         if not all(each is None for each in (options.search, options.trials, options.budget_s)):
             trials = effort.budget.trials if options.trials is None else options.trials
             budget = replace(effort.budget, trials=trials)
@@ -195,7 +197,7 @@ class Effort:
     @property
     def search_name(self) -> str:
         """The name of the search in records."""
-        return Search(self.search).name
+        return searches.Search(self.search).name
 
 
 _SURE = 0.15

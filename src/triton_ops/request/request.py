@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from triton_ops import backend, settings, values
+from triton_ops import search as searches
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.base import cached_property, canonical_json, fingerprint, is_positive
 from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
@@ -18,7 +19,6 @@ from triton_ops.values import Key, Problem, TensorSpec, Tolerance, Work, as_call
 
 if TYPE_CHECKING:  # shipped kernels run without these
     from triton_ops.request.effort import Effort, Patience
-    from triton_ops.search import AnySearch
 
 _MOST_LETTERS = 2**16  # of an argument's text in a key: a record has several copies of it, and is 4 MiB at most
 
@@ -389,7 +389,7 @@ class TuneOptions:
     effort: str | Effort | None = field(default=None, metadata=_typed(
         str, "--effort", "expected, race, quick, full or exhaustive; default TRITON_OPS_EFFORT or quick.", "WORD"
     ))  # fmt: skip
-    search: AnySearch | None = field(default=None, metadata=_typed(
+    search: searches.AnySearch | None = field(default=None, metadata=_typed(
         str, "--search", "auto, random, exhaustive, …; default by effort.", "WORD"
     ))  # fmt: skip
     trials: int | None = field(default=None, metadata=_typed(int, "--trials", "Most trials; default by effort.", "N"))

@@ -1,8 +1,12 @@
 """Searchers and priors, which choose the next configs and see configs and trials and nothing else."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".coordinate": "CoordinateDescent",
+    ".searchers": "AnySearch Prior ProblemPlace Search Searcher UsesPreviews make_searcher",
+}
+
 if TYPE_CHECKING:
     from triton_ops.search.coordinate import CoordinateDescent as CoordinateDescent
     from triton_ops.search.searchers import AnySearch as AnySearch
@@ -13,4 +17,4 @@ if TYPE_CHECKING:
     from triton_ops.search.searchers import UsesPreviews as UsesPreviews
     from triton_ops.search.searchers import make_searcher as make_searcher
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,13 +1,25 @@
 """Tables of other engines, checks and loading ahead of winners, before something serves."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".command_exchange": "export_command import_command look_up_command portfolio_command",
+    ".command_loading": "expect_winners load_kernels tune_from_misses verify_command",
+    ".formats": "format_named",
+    ".portfolio": "Portfolio choose_portfolio",
+    ".preparing": "Prepared prepare",
+    ".rows": "ROWS RowRule",
+    ".table": "OPTIONS Names Table TableRow",
+    ".targets": "as_target",
+    ".verification": "serve_idle",
+}
+
 if TYPE_CHECKING:
     from triton_ops.ship.command_exchange import export_command as export_command
     from triton_ops.ship.command_exchange import import_command as import_command
     from triton_ops.ship.command_exchange import look_up_command as look_up_command
     from triton_ops.ship.command_exchange import portfolio_command as portfolio_command
+    from triton_ops.ship.command_loading import expect_winners as expect_winners
     from triton_ops.ship.command_loading import load_kernels as load_kernels
     from triton_ops.ship.command_loading import tune_from_misses as tune_from_misses
     from triton_ops.ship.command_loading import verify_command as verify_command
@@ -25,4 +37,4 @@ if TYPE_CHECKING:
     from triton_ops.ship.targets import as_target as as_target
     from triton_ops.ship.verification import serve_idle as serve_idle
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

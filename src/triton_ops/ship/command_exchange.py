@@ -14,13 +14,13 @@ from typing import Annotated, Any
 from triton_ops.base import counted, gain_text
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import Lockfile, LockPlan
-from triton_ops.request import TypedProblem, named_object
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.portfolio import Portfolio, choose_portfolio
 from triton_ops.ship.table import Format, Names, Table, needed
 from triton_ops.ship.targets import as_target
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell
+from triton_ops.typed import TypedProblem, named_object
 
 FormatName = Annotated[str, option("FORMAT", f"One of {', '.join(FORMATS)}.")]
 Kernel = Annotated[str, option("--kernel", "The kernel's name in records.", "NAME")]

@@ -26,16 +26,16 @@ from triton_ops.exceptions import (
     TargetError,
     TritonKernelError,
 )
-from triton_ops.kernels import TypedTarget
 from triton_ops.kernels import names as kernel_names
 from triton_ops.many import Job, JobPlace, ListedTune, ManyResult, ProblemOutcome, RunOptions, run_jobs
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, Miss, Misses, NotedCall, cache_folder, store_in
-from triton_ops.request import TuneOptions, TuneProblem, TuneRequest, module_at
+from triton_ops.request import TuneOptions, TuneProblem, TuneRequest
 from triton_ops.ship.targets import BoundEntry, Targets, as_target, bound, check_given, is_declared, kernel_in, specs_of
 from triton_ops.ship.verification import Verdict, repaired, verify
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
 from triton_ops.tuner import ProgressBar, RequestedTune, Survey
+from triton_ops.typed import TypedTarget, module_at
 from triton_ops.values import Mapper, TensorSpec, Tolerance, TuningResult
 
 _VERDICT_HEADER = ("outcome", "kernel", "problem", "device", "config")

@@ -1,8 +1,14 @@
 """Tunables, configs, constraints and config spaces, in pure Python without torch or Triton."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".config": "Config Members Value as_tuples checked_value given_back",
+    ".options": "CONFIG_FIELDS LAUNCH_OPTIONS Allowed why_not_of_a_file",
+    ".space": "ConfigSpace SpaceSize UnlistedSpace",
+    ".tunable": "Choice Constraint Flag IntRange PowerOfTwo Tunable",
+}
+
 if TYPE_CHECKING:
     from triton_ops.space.config import Config as Config
     from triton_ops.space.config import Members as Members
@@ -24,4 +30,4 @@ if TYPE_CHECKING:
     from triton_ops.space.tunable import PowerOfTwo as PowerOfTwo
     from triton_ops.space.tunable import Tunable as Tunable
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,8 +1,17 @@
 """Parts that all commands share: what they say and how it is written, options, errors as exit codes, and pages."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".completion": "completion_command",
+    ".console": "ExitCode followed only_data_on_stdout tell",
+    ".facts": "Facts",
+    ".interrupts": "end_at_once_when_interrupted",
+    ".option_types": "Typed folder_of option with_options",
+    ".page_server": "PageServer",
+    ".program": "Program",
+}
+
 if TYPE_CHECKING:
     from triton_ops.terminal.completion import completion_command as completion_command
     from triton_ops.terminal.console import ExitCode as ExitCode
@@ -18,4 +27,4 @@ if TYPE_CHECKING:
     from triton_ops.terminal.page_server import PageServer as PageServer
     from triton_ops.terminal.program import Program as Program
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

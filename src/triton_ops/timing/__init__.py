@@ -1,12 +1,19 @@
 """The time of a launch, and the fastest of several: timers, rounds, race and decision."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".gpu_timers": "CaptureError EmptyCaptureError",
+    ".microbenchmarks": "calibrate",
+    ".race_statistics": "Interval Standing",
+    ".rounds": "Arm DuelPolicy RacePolicy Rounds ScreenPolicy SharedTimer",
+    ".timer": "GuardSummary HostTimer Launch Sampler Timer guard_for",
+}
+
 if TYPE_CHECKING:
     from triton_ops.timing.gpu_timers import CaptureError as CaptureError
     from triton_ops.timing.gpu_timers import EmptyCaptureError as EmptyCaptureError
-    from triton_ops.timing.microbenchmarks import calibrate_command as calibrate_command
+    from triton_ops.timing.microbenchmarks import calibrate as calibrate
     from triton_ops.timing.race_statistics import Interval as Interval
     from triton_ops.timing.race_statistics import Standing as Standing
     from triton_ops.timing.rounds import Arm as Arm
@@ -22,4 +29,4 @@ if TYPE_CHECKING:
     from triton_ops.timing.timer import Timer as Timer
     from triton_ops.timing.timer import guard_for as guard_for
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

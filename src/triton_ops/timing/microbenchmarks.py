@@ -10,14 +10,12 @@ import logging
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 from triton_ops.base import require
 from triton_ops.device import Calibration, gpu_missing, probe
 from triton_ops.exceptions import DeviceError
-from triton_ops.terminal import Facts, Typed, folder_of, option
 from triton_ops.timing.gpu_timers import CaptureError, EmptyCaptureError, EventTimer, GraphTimer
 from triton_ops.timing.timer import Launch, Timer
 
@@ -131,29 +129,3 @@ def _mma_tflops(torch: Any, dtype: str) -> float | None:
 
 def _best_ms(timer: Timer, call: Callable[[], Any], launches: int) -> float:
     return min(timer.prepare(Launch(call).started(), launches).take(timer, _REPEATS))
-
-
-def calibrate_command(
-    device: Annotated[str | None, option("--device", "cuda or cuda:N.", "DEVICE")] = None,
-    cache_dir: Typed.CacheDir = None,
-) -> Facts:
-    """Measure this GPU for the ranking model: bandwidths, launch, matrix rates; a few seconds.
-
-    The figures are kept in the cache folder, one file per device, and used from then on.
-    """
-    folder = folder_of(cache_dir)
-    calibration = calibrate(device)
-    path = calibration.save(folder)
-    return Facts("calibration", asdict(calibration)).listing(_facts(calibration)).tell(f"kept in {path}")
-
-
-def _facts(calibration: Calibration) -> dict[str, str]:
-    def text(value: float | None, unit: str) -> str:
-        return "not measured" if value is None else f"{value:.4g} {unit}"
-
-    rates = {f"matrix {dtype}": text(rate, "TFLOP/s") for dtype, rate in calibration.mma_tflops.items()}
-    return {
-        "device": f"{calibration.device}, driver {calibration.driver or 'not known'}",
-        "DRAM": text(calibration.dram_gbps, "GB/s"), "L2": text(calibration.l2_gbps, "GB/s"),
-        "launch": text(calibration.launch_us, "us"), "sync": text(calibration.sync_us, "us"), **rates,
-    }  # fmt: skip

@@ -1,8 +1,16 @@
 """`tune`: the look-up of a known winner, or the loop of search, trials and last comparison that finds one."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".loop": "TuningLoop",
+    ".priors": "Survey",
+    ".progress": "Listener ProgressBar RunPlan RunProgress Silent",
+    ".proposals": "CompiledFeed Gate",
+    ".session": "release_processes tune",
+    ".tuning": "RequestedTune",
+}
+
 if TYPE_CHECKING:
     from triton_ops.tuner.loop import TuningLoop as TuningLoop
     from triton_ops.tuner.priors import Survey as Survey
@@ -17,4 +25,4 @@ if TYPE_CHECKING:
     from triton_ops.tuner.session import tune as tune
     from triton_ops.tuner.tuning import RequestedTune as RequestedTune
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

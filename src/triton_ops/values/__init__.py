@@ -1,8 +1,21 @@
 """The values of tuning, all frozen: problems, tensor specs, trials, work, tolerances, buckets and keys."""
 
-from triton_ops._faces import lazy_face
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-TYPE_CHECKING = False
+_NAMES = {
+    ".buckets": "ANY BucketRule Mapper Nearest Range",
+    ".contents": "Contents",
+    ".key": "Argument Key Problem",
+    ".resources": "Resources",
+    ".sizes": "class_cut typical typical_argument typical_memory",
+    ".tensors": (
+        "ALIGNMENT_BYTES ITEM_BYTES STORED_ALONE TensorSpec as_stored contiguous_stride dtype_name is_fake item_bytes"
+    ),
+    ".tolerance": "Tolerance as_callable",
+    ".trial": "Compiled KernelMetrics Measurement Status Trial TuningResult",
+    ".work": "Footprint Schedule Tile TilePlan UnknownTileError Work is_power_of_two tile_side warps_and_stages",
+}
+
 if TYPE_CHECKING:
     from triton_ops.values.buckets import ANY as ANY
     from triton_ops.values.buckets import BucketRule as BucketRule
@@ -45,4 +58,4 @@ if TYPE_CHECKING:
     from triton_ops.values.work import tile_side as tile_side
     from triton_ops.values.work import warps_and_stages as warps_and_stages
 else:
-    __getattr__, __dir__, __all__ = lazy_face(__spec__)
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

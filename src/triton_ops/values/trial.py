@@ -19,7 +19,7 @@ from triton_ops.space import Config
 from triton_ops.values.resources import Resources
 
 if TYPE_CHECKING:
-    from triton_ops.device import Machine
+    from triton_ops import device
 
 _WARPS = 4  # Triton's default for a config that names none
 
@@ -130,7 +130,7 @@ class Compiled:
         """True if the config can be launched, but is tried only where nothing else works."""
         return self.status is Status.DEFERRED
 
-    def with_residents(self, machine: Machine | None) -> Compiled:
+    def with_residents(self, machine: device.Machine | None) -> Compiled:
         """The same with the number of its blocks on a multiprocessor of a machine at a time, if that is known."""
         resources, warps = self.resources, self.config.get("num_warps", _WARPS)
         if machine is None or resources is None or resources.registers is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from triton_ops.exceptions import SpaceError
 
 if TYPE_CHECKING:
-    from triton_ops.device import Machine
+    from triton_ops import device
 
 
 Tile: TypeAlias = "str | int"
@@ -60,7 +60,7 @@ class TilePlan:
 class Tiles(Protocol):
     """The cut of a kernel's work into tiles."""
 
-    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+    def plan(self, config: Mapping[str, Any], machine: device.Machine) -> TilePlan:
         """The plan of the tiles by `config` on `machine`; UnknownTileError if either lacks what it needs.
 
         Cost: the search asks for a plan of every config that it orders, so a plan should take some ten microseconds.

@@ -13,7 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 import triton_ops
-from triton_ops.backend import Executable, command_doctor, triton_process, use_ptxas
+from triton_ops.backend import Executable, doctor, triton_process, use_ptxas
 from triton_ops.backend.triton_process import Assembler, assembler_in_use, installed_assemblers, suspicion
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Status
@@ -206,10 +206,10 @@ def test_a_wrong_verdict_names_the_fault(steady_clock):
 
 def test_doctor_says_which_is_in_use_and_where_a_newer_one_is(cli, wheels, monkeypatch):
     in_use_here = Assembler("/opt/ptxas", "12.8.93", "Triton's own")
-    monkeypatch.setattr(command_doctor, "assembler_in_use", lambda: in_use_here)
+    monkeypatch.setattr(doctor, "assembler_in_use", lambda: in_use_here)
     (part,) = [each for each in json.loads(cli("doctor", "--json").out)["items"] if each["name"] == "ptxas"]
     assert part["found"] == "12.8.93, Triton's own"
     assert f"use_ptxas() takes 13.4.59, {wheels / 'cu13/bin/ptxas'}" in part["means"]
-    monkeypatch.setattr(command_doctor, "assembler_in_use", lambda: use_ptxas())
+    monkeypatch.setattr(doctor, "assembler_in_use", lambda: use_ptxas())
     (part,) = [each for each in json.loads(cli("doctor", "--json").out)["items"] if each["name"] == "ptxas"]
     assert "part of every record's key" in part["means"]

@@ -19,8 +19,8 @@ from triton_ops.backend.launcher import dry_run
 from triton_ops.backend.offline import pretending
 from triton_ops.backend.portable import settled
 from triton_ops.device import Target
-from triton_ops.kernels import TypedTarget
 from triton_ops.processes import Surroundings
+from triton_ops.typed import TypedTarget
 from triton_ops.values import Status
 
 pytestmark = pytest.mark.triton

@@ -10,8 +10,8 @@ import pytest
 from triton_ops.benchmark.command_bench import label
 from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import SpaceError
-from triton_ops.request.typed import parse_config
 from triton_ops.space import Config
+from triton_ops.typed.problem import parse_config
 
 TARGETS = """
 import time

@@ -14,12 +14,11 @@ import pytest
 
 import triton_ops
 from tests.extras import DEBIAN, parameters
-from triton_ops.backend import command_doctor
+from triton_ops.cli import doctor
 from triton_ops.cli.app import PROGRAM
 from triton_ops.device import probe
 from triton_ops.exceptions import MissingDependencyError
-from triton_ops.records import Record, Timing
-from triton_ops.records.command_cache import export_records
+from triton_ops.records import Record, Timing, export_records
 from triton_ops.records.record import Verified
 from triton_ops.records.store import open_store
 from triton_ops.request.effort import PRESETS
@@ -283,8 +282,8 @@ def test_quick_commands_import_neither_heavy_packages_nor_other_commands():
         packages = "device", "backend", "timing", "search", "request", "tuner", "evaluation", "lab"
         own = tuple(f"triton_ops.{package}." for package in packages)  # a face by itself imports nothing
         assert [name for name in loaded if name.startswith(own)] == [], words
-        commands = {name for name in loaded if re.search(r"\.command_\w+$|\.cli\.(tune|why)$", name)}
-        assert commands == ({"triton_ops.records.command_cache"} if words.startswith("cache") else set()), words
+        commands = {name for name in loaded if re.search(r"\.command_\w+$|\.cli\.(?!(app|start)$)\w+$", name)}
+        assert commands == ({"triton_ops.cli.cache"} if words.startswith("cache") else set()), words
 
 
 def test_version(cli):
@@ -465,7 +464,7 @@ def test_a_user_without_a_home_folder_is_told_what_to_set(cli, monkeypatch, tmp_
 
 
 def test_doctor_says_what_macos_lacks(cli, monkeypatch):
-    monkeypatch.setattr(command_doctor.sys, "platform", "darwin")
+    monkeypatch.setattr(doctor.sys, "platform", "darwin")
     lacking = [part for part in json.loads(cli("doctor", "--json").out)["items"] if "for Linux" in part["found"]]
     assert [(part["name"], part["found"], part["ok"]) for part in lacking] == [("load", "for Linux", False)]
 
@@ -473,7 +472,7 @@ def test_doctor_says_what_macos_lacks(cli, monkeypatch):
 def test_doctor_tells_of_a_numpy_with_which_kernels_do_not_run_as_python(cli, monkeypatch):
     pytest.importorskip("triton")
     misfit = MissingDependencyError("NumPy is too new")
-    monkeypatch.setattr(command_doctor.TritonProcess, "numpy_misfit", lambda: misfit)
+    monkeypatch.setattr(doctor.TritonProcess, "numpy_misfit", lambda: misfit)
     means = {part["name"]: part["means"] for part in json.loads(cli("doctor", "--json").out)["items"]}
     assert "pip install 'numpy<2.4'" in means["Triton"]
 

@@ -21,13 +21,13 @@ from triton_ops.records import (
     Misses,
     Quarantine,
     Run,
+    import_records,
     lockfile,
 )
 from triton_ops.records import store as lines
-from triton_ops.records.command_cache import import_records
-from triton_ops.request.typed import parse_space
 from triton_ops.space import Config
 from triton_ops.terminal.console import printable
+from triton_ops.typed.problem import parse_space
 from triton_ops.values import Status, Trial
 
 

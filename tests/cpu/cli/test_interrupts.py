@@ -14,8 +14,8 @@ from benchmarks.robustness.kills import PROGRAM
 
 from tests.cpu.ship.test_serving import record_of
 from triton_ops.device import probe
-from triton_ops.kernels import TypedTarget
 from triton_ops.records import lock_of
+from triton_ops.typed import TypedTarget
 from triton_ops.values import Problem
 
 pytestmark = pytest.mark.processes

@@ -20,7 +20,6 @@ from triton_ops.compile_modes import CompileMode
 from triton_ops.compile_modes.compiled_files import run_folder
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import CacheError, NotLoadedError
-from triton_ops.kernels import TypedTarget
 from triton_ops.many import RunOptions
 from triton_ops.processes.child import environment
 from triton_ops.records import Lockfile, LockPlan, Misses, Record, Timing, lock_of, store_in
@@ -30,6 +29,7 @@ from triton_ops.ship import as_target, load_kernels, prepare
 from triton_ops.ship.command_loading import tune_misses
 from triton_ops.ship.targets import Targets, kernel_in
 from triton_ops.space import Config
+from triton_ops.typed import TypedTarget
 from triton_ops.values import Key, Problem, TensorSpec
 
 MARK = Path("mark")

@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 
 from tests.cpu.compile_modes.test_logs import PREFIXES
 from triton_ops.compile_modes import PrintedTune, parse_printed
-from triton_ops.dispatch.triton_autotuner import Printed
+from triton_ops.dispatch.printed import Printed
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.space import Config
 from triton_ops.values import KernelMetrics, Measurement, Status, Trial, TuningResult

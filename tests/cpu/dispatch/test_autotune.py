@@ -421,7 +421,7 @@ def test_a_kernel_that_leaves_a_part_of_its_outputs_is_tuned_twice_for_its_first
         if request.kernel.outputs:
             raise TuningFailedError("every config is wrong")
 
-    monkeypatch.setattr(deciding, "tune_request", tune_request)
+    monkeypatch.setattr(comparing, "tune_request", tune_request)
     forget_parts(monkeypatch)
     for n in (1024, 2048):
         tuned_add().launches.call_of(grid, (*vectors(n), n), {}).tuned()
@@ -435,7 +435,7 @@ def test_a_kernel_that_fails_with_and_without_outputs_has_its_outputs_for_other_
         tunes.append(request.kernel.outputs)
         raise TuningFailedError("no memory is left")
 
-    monkeypatch.setattr(deciding, "tune_request", tune_request)
+    monkeypatch.setattr(comparing, "tune_request", tune_request)
     forget_parts(monkeypatch)
     for n in (1024, 2048):
         with pytest.raises(TuningFailedError):
@@ -712,8 +712,8 @@ def test_a_tune_that_waits_for_a_thread_which_tunes_too_goes_on(launched, monkey
 
 def test_a_worker_is_started_before_all_else_of_a_tune_that_has_one(monkeypatch):
     steps = []
-    monkeypatch.setattr(deciding.evaluation, "start_one_early", steps.append)
-    monkeypatch.setattr(deciding, "tune_request", lambda *_, **__: steps.append("tune"))
+    monkeypatch.setattr(comparing.evaluation, "start_one_early", steps.append)
+    monkeypatch.setattr(comparing, "tune_request", lambda *_, **__: steps.append("tune"))
     for options in ({}, {"isolate": False}, {"effort": "expected"}):
         tuned_add(**options).launches.call_of(grid, (*vectors(), 1024), {}).tuned()
     assert steps == ["cpu", "tune", "tune", "tune"]

@@ -22,7 +22,7 @@ from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
 from triton_ops.backend import Packed  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
-from triton_ops.dispatch import comparing, deciding  # noqa: E402
+from triton_ops.dispatch import comparing, deciding, early_start  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.evaluation import Stations  # noqa: E402
 from triton_ops.exceptions import TuningFailedError, UntunedError  # noqa: E402
@@ -340,7 +340,7 @@ class Gpu:
     def __init__(self, monkeypatch):
         self.calls, self.workers = [], []
         monkeypatch.setattr(torch.cuda, "_lazy_call", self.calls.append)
-        monkeypatch.setattr(comparing, "_awaited", {})
+        monkeypatch.setattr(early_start, "_awaited", {})
         self.servers = []
         monkeypatch.setattr(comparing.evaluation, "start_one_early", self.start)
         monkeypatch.setattr(comparing.CompilePool, "start_server", lambda _, device: self.servers.append(device))
@@ -378,7 +378,7 @@ def test_a_worker_is_started_with_the_decoration_and_a_server_with_the_gpu_if_a_
 
 
 def test_many_records_are_not_read_when_a_kernel_is_decorated(gpu, monkeypatch):
-    monkeypatch.setattr(comparing, "_MOST_RECORDS", 2)
+    monkeypatch.setattr(early_start, "_MOST_RECORDS", 2)
     for number in range(1, 4):
         store_in(cache_folder(None)).put(record(f"somewhere:other_{number}"))
         triton_ops.autotune([SMALL, LARGE], ["n"])(add)
@@ -389,7 +389,7 @@ def test_many_records_are_not_read_when_a_kernel_is_decorated(gpu, monkeypatch):
 def test_kernels_that_are_decorated_again_and_again_are_awaited_once(gpu):
     for _ in range(3):
         triton_ops.autotune([SMALL, LARGE], ["n"])(add)
-    assert len(comparing._awaited) == len(gpu.calls) == 1
+    assert len(early_start._awaited) == len(gpu.calls) == 1
 
 
 def test_no_worker_is_started_for_kernels_with_a_record_or_beside_a_lockfile_or_in_a_forked_child(gpu, monkeypatch):
@@ -401,7 +401,7 @@ def test_no_worker_is_started_for_kernels_with_a_record_or_beside_a_lockfile_or_
         triton_ops.autotune([SMALL, LARGE], ["n"])(tuned_kernels.fill)
         assert gpu.use() == 0
     with monkeypatch.context() as changed:
-        changed.setattr(comparing.os, "getpid", lambda: -1)
+        changed.setattr(early_start.os, "getpid", lambda: -1)
         assert gpu.use() == 0
     monkeypatch.setattr(sources._sources, "in_use", None)  # the environment then says
     monkeypatch.setenv("TRITON_OPS_LOCKFILE", "somewhere")
@@ -413,4 +413,4 @@ def test_no_worker_is_started_for_kernels_with_a_record_or_beside_a_lockfile_or_
 def test_a_kernel_is_decorated_without_torch_and_with_one_that_has_no_such_queue(gpu, monkeypatch):
     monkeypatch.delattr(torch.cuda, "_lazy_call")
     triton_ops.autotune([SMALL, LARGE], ["n"])(add)
-    assert comparing._awaited == {}
+    assert early_start._awaited == {}

@@ -20,7 +20,7 @@ from triton_ops.dispatch import in_place, operations
 from triton_ops.dispatch import ladder as sources
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.records import cache_folder, store_in
-from triton_ops.records.command_lock import lock_of
+from triton_ops.records.pinning import lock_of
 from triton_ops.space import Config
 from triton_ops.timing import HostTimer, rounds
 

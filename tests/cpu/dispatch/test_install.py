@@ -15,7 +15,7 @@ from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
 from triton_ops import evaluation  # noqa: E402
-from triton_ops.dispatch import comparing  # noqa: E402
+from triton_ops.dispatch import early_start  # noqa: E402
 from triton_ops.exceptions import SettingsError  # noqa: E402
 from triton_ops.records import store_in  # noqa: E402
 
@@ -155,7 +155,7 @@ def starts(monkeypatch):
     """The workers that were started early."""
     calls = []
     monkeypatch.setattr(evaluation, "start_one_early", lambda: calls.append("worker"))
-    monkeypatch.setattr(comparing, "_awaited", {})
+    monkeypatch.setattr(early_start, "_awaited", {})
     monkeypatch.setattr(torch.cuda, "_lazy_call", lambda call: None)
     return calls
 

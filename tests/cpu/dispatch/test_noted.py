@@ -23,7 +23,6 @@ from tests.clocks import SteadyClock
 from triton_ops.cli.app import main
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.kernels import TypedTarget
 from triton_ops.many import RunOptions
 from triton_ops.records import LockPlan, Misses, NotedCall, lock_of, store_in
 from triton_ops.records.lockfile import loads
@@ -33,6 +32,7 @@ from triton_ops.ship.command_loading import tune_misses
 from triton_ops.ship.targets import Targets
 from triton_ops.ship.verification import repair, verify
 from triton_ops.timing import HostTimer, rounds
+from triton_ops.typed import TypedTarget
 
 pytestmark = pytest.mark.triton
 

@@ -15,7 +15,7 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
 import triton_ops  # noqa: E402
-import triton_ops.backend.launcher as launcher  # noqa: E402
+import triton_ops.backend.taken as taken  # noqa: E402
 import triton_ops.dispatch.operations as operations  # noqa: E402
 import triton_ops.dispatch.plans as plans  # noqa: E402
 from tests.forked import status_of_a_child  # noqa: E402
@@ -72,7 +72,7 @@ def ordinary_of(call):
 def test_an_interrupt_as_a_recording_begins_leaves_no_plan_without_launches(launched):
     x = torch.zeros(4, 64)
     softmax(x)
-    with mock.patch.object(launcher, "_watch_runs", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with mock.patch.object(taken, "_watch_runs", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         softmax(x)
     assert [launches_of(launched, lambda: softmax(x)) for _ in range(3)] == [1, 1, 1]
 

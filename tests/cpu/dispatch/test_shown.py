@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops.dispatch import triton_autotuner
-from triton_ops.dispatch.triton_autotuner import Printed, Shown, Winners, standing
+from triton_ops.dispatch.printed import Printed
+from triton_ops.dispatch.triton_autotuner import Shown, Winners, standing
 from triton_ops.space import Config
 from triton_ops.values import Measurement, Status, Trial
 

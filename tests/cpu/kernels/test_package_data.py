@@ -26,8 +26,9 @@ from triton_ops.kernels import tiles
 from triton_ops.records import FollowedLockfile, Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.records.record import Verified
 from triton_ops.records.store import open_store
-from triton_ops.request import TuneOptions, TuneProblem, TypedProblem, request
+from triton_ops.request import TuneOptions, TuneProblem, request
 from triton_ops.space import Config
+from triton_ops.typed import TypedProblem
 from triton_ops.values import Key, dtype_name
 
 pytestmark = pytest.mark.triton

@@ -12,11 +12,11 @@ from tests.strategies import configs
 from triton_ops.base import Sealed
 from triton_ops.exceptions import LockfileError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
-from triton_ops.records.command_lock import changes
 from triton_ops.records.lock_entry import EntryOrigin as Origin
 from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.records.lock_entry import why_outside
 from triton_ops.records.lockfile import loads, without_conflicts
+from triton_ops.records.pinning import changes
 from triton_ops.space import Config
 from triton_ops.values import Key, Mapper, Range
 

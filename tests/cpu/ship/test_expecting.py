@@ -18,8 +18,8 @@ from triton_ops.dispatch import deciding, operations, would_run  # noqa: E402
 from triton_ops.dispatch.operations import decided  # noqa: E402
 from triton_ops.exceptions import SettingsError, UntunedError  # noqa: E402
 from triton_ops.records import Lockfile, Misses, Record, Timing, lock_of  # noqa: E402
-from triton_ops.records.command_lock import changes, updated  # noqa: E402
 from triton_ops.records.misses import flush_misses  # noqa: E402
+from triton_ops.records.pinning import changes, updated  # noqa: E402
 from triton_ops.request import TuneProblem, request  # noqa: E402
 from triton_ops.ship.table import Names, Table  # noqa: E402
 

@@ -8,10 +8,10 @@ import pytest
 
 from triton_ops.cli.app import main
 from triton_ops.device import DeviceSpec, TorchDevice
-from triton_ops.kernels import TypedTarget
 from triton_ops.records import Misses
 from triton_ops.records.misses import Harvest
 from triton_ops.request import TuneProblem
+from triton_ops.typed import TypedTarget
 from triton_ops.values import Key
 
 WORK = """

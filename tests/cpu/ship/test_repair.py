@@ -17,8 +17,8 @@ from triton_ops.cli.app import main
 from triton_ops.device import probe
 from triton_ops.dispatch import would_run
 from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, store_in
-from triton_ops.records.command_lock import updated
 from triton_ops.records.lock_entry import BY_HAND, EntryOrigin
+from triton_ops.records.pinning import updated
 from triton_ops.ship import verification
 from triton_ops.ship.targets import Targets
 from triton_ops.ship.verification import Verdict, _written, cause, repair, serve_idle

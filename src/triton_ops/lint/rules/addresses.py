@@ -9,11 +9,11 @@ from functools import partial
 from math import prod
 
 from triton_ops.kernel_ir import AccessFact, Fact, KernelFacts, SourcePlace, Term
-from triton_ops.lint.findings import Seen, Statement, in_each_variant, rule
 from triton_ops.lint.indices import STEPPING, Index, indices, root_name
 from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, tensor_of
 from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
 from triton_ops.lint.reading import KernelReading, Variant
+from triton_ops.lint.rules.rule import Seen, Statement, in_each_variant, rule
 
 _AXES = "xyz"
 _WAITING = ("exch", "tt.atomic_cas")  # atomic operations by which programs may wait for each other

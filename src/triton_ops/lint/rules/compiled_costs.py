@@ -13,10 +13,10 @@ from triton_ops.base import counted
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import AccessFact, PtxText, SourcePlace, Term
-from triton_ops.lint.findings import Seen, Statement, UndecidedError, once, rule
 from triton_ops.lint.indices import Index, indices
 from triton_ops.lint.parameters import LEAST_EXTENT
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs, stated_configs
+from triton_ops.lint.rules.rule import Seen, Statement, UndecidedError, once, rule
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.space import UnlistedSpace
 from triton_ops.tuner import RequestedTune, Survey

@@ -8,10 +8,10 @@ from typing import Any
 
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import AccessFact, Term
-from triton_ops.lint.findings import Seen, Statement, once, rule
 from triton_ops.lint.indices import Index, all_indices, root_name
 from triton_ops.lint.jit_functions import SourceLaunch, parameters_of, tensor_of
 from triton_ops.lint.reading import KernelReading, Variant
+from triton_ops.lint.rules.rule import Seen, Statement, once, rule
 
 _PLACES = ("index", "turn", "program_id", "quotient", "remainder")
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import Term
-from triton_ops.lint.findings import Seen, Statement, in_each_variant, once, rule
 from triton_ops.lint.indices import Index, IndexBound, all_indices, root_name
 from triton_ops.lint.jit_functions import SourceLaunch, extents_of, parameters_of
 from triton_ops.lint.reading import KernelReading, Variant
+from triton_ops.lint.rules.rule import Seen, Statement, in_each_variant, once, rule
 
 _UNSEEN = "whether the extents are multiples of the block is decided by callers, and no launch in the file shows it"
 _CHECKED = (

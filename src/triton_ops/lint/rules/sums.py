@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from triton_ops.kernel_ir import AccessFact, Fact, KernelFacts, ReductionFact, Term, UntoldError
-from triton_ops.lint.findings import Seen, Statement, in_each_variant, rule
 from triton_ops.lint.reading import KernelReading, Variant
+from triton_ops.lint.rules.rule import Seen, Statement, in_each_variant, rule
 
 _LOW = ("f16", "bf16", "f8E5M2", "f8E4M3FN")
 _FEW = 16  # terms of a sum, below which 16 bits lose little

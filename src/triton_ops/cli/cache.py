@@ -1,27 +1,16 @@
-"""Commands on the content of a cache folder: `triton-ops cache` on records, `misses` on problems without one.
-
-An exported file is readable text. Equal records give equal bytes, and a checksum shows damage and edits by hand. It is
-no store: it is written and read as a whole.
-"""
+"""Commands on the content of a cache folder: `triton-ops cache` on records, `misses` on problems without one."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from triton_ops import device
-from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, counted, gain_text
+from triton_ops.base import Folder, StoredFile, counted, gain_text
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records.misses import Misses
-from triton_ops.records.record import Record
-from triton_ops.records.store import RECORDS, DirectoryStore, Store, check_kind, open_store, parse_object
-from triton_ops.settings import expanded
+from triton_ops.records import RECORDS, Misses, Record, export_records, import_records, matching, open_store
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option
 
 ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records
@@ -36,7 +25,7 @@ def show_command(which: Which = None, cache_dir: Typed.CacheDir = None) -> Facts
 
     One record is shown whole, several as a table.
     """
-    records = matching(which, cache_dir)
+    records = matching(which, folder_of(cache_dir))
     facts = Facts("records", lambda: [RECORDS.contents(record) for record in records])
     if not records:
         return tell_nothing(facts, which, cache_dir)
@@ -125,36 +114,6 @@ def _resources(record: Record) -> str:
     )
 
 
-def matching(which: str | None, cache_dir: str | Path | None) -> list[Record]:
-    """The records whose kernel is `which`, else those whose id starts with `which`; all for None; newest first.
-
-    A kernel without a name of its own is found by its file too: `work.py:norm` is `work:norm`. Nothing is made or
-    changed in the folder. SettingsError: `which` is empty, as after an unset shell variable.
-    """
-    if which is not None and not which.strip():
-        raise SettingsError("KERNEL|ID is empty", hint="leave it out for every record")
-    records = _all(folder_of(cache_dir))
-    if which is not None:
-        by_name = [record for record in records if record.key.kernel in kernel_names(which)]
-        records = by_name or [record for record in records if record.id.startswith(which)]
-    return sorted(records, key=lambda record: (record.created, record.id), reverse=True)
-
-
-def kernel_names(which: str) -> set[str]:
-    """The names that a kernel may have in records: `work.py:norm` is `work:norm` as well."""
-    file, colon, name = which.rpartition(":")
-    return {which, f"{Path(file).stem}:{name}"} if colon and file.endswith(".py") else {which}
-
-
-def _all(folder: Path) -> list[Record]:
-    Folder(folder).check_home()
-    store = DirectoryStore(folder, RECORDS, read_only=True)
-    with CacheError.when(f"{folder} cannot be read", "name a folder that you may read"), suppress(FileNotFoundError):
-        os.listdir(f"{folder}/.")  # noqa: PTH208 - a Path drops the dot, for which the folder must be searchable too
-        return list(store)
-    return []
-
-
 def nothing_found(which: str | None, cache_dir: str | None) -> str:
     """The message for a `which` without records."""
     return f"there are no records{f' of {which}' if which else ''} in {folder_of(cache_dir)}"
@@ -164,87 +123,6 @@ def tell_nothing(facts: Facts, which: str | None, cache_dir: str | None) -> Fact
     """Facts that also say that there are no records, and which command makes them."""
     facts.code = ExitCode.NO_RECORD
     return facts.tell(f"{nothing_found(which, cache_dir)}; `triton-ops tune` makes them")
-
-
-KIND = "triton-ops export"
-SCHEMA_VERSION = 1
-_LARGEST_BYTES = 64 << 20  # 15,000 records
-
-
-@dataclass(frozen=True)
-class Imported:
-    """The outcome of an import by ids of records, or by the place in the file of one that is skipped without an id."""
-
-    added: tuple[str, ...] = ()
-    replaced: tuple[str, ...] = ()
-    skipped: Mapping[str, str] = field(default_factory=dict)  # with the reason
-    devices: Mapping[str, str] = field(default_factory=dict)  # the name of the device of each record that was taken
-
-    def __str__(self) -> str:
-        return f"{len(self.added)} added, {len(self.replaced)} replaced, {len(self.skipped)} skipped"
-
-
-def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> int:
-    """Write records to one file in the order of their ids, of several with one id the first, and return their number.
-
-    An existing file is replaced, and keeps its permissions; of a link, the file at its end is. A pipe that is being
-    read and a character device such as `/dev/stdout` are written to. CacheError: the file cannot be written, or a
-    record has no JSON form.
-    """
-    by_id: dict[str, Record] = {}
-    for record in records:
-        by_id.setdefault(record.id, record)
-    # The records are turned into text and back, since the checksum must be that of what a reader will see.
-    contents = [parse_object(RECORDS.dumps(by_id[record_id])) for record_id in sorted(by_id)]
-    bundle = Sealed({"kind": KIND, "schema_version": SCHEMA_VERSION, "records": contents})
-    target = expanded(path)
-    with CacheError.when(f"{target} cannot be written", hint="name a file in a folder that can be written"):
-        NamedFile(target).write(json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
-    return len(contents)
-
-
-def import_records(path: str | os.PathLike[str], store: Store[Record], *, replace: bool = False) -> Imported:
-    """Put the records of an exported file into `store`; one that this version cannot read is skipped, with the reason.
-
-    A record that the store has for the same key stays, unless `replace` is set. CacheError: the file cannot be read, is
-    no export, or was changed after it was written.
-    """
-    additions: list[str] = []
-    replaced: list[str] = []
-    reasons: dict[str, str] = {}
-    devices: dict[str, str] = {}
-    for position, content in enumerate(_contents(expanded(path))):
-        try:
-            record = RECORDS.convert(content)
-        except CacheError as error:
-            reasons[str(content.get("id") or f"record {position}")] = str(error)
-            continue
-        if (present := store.get(record.id)) is not None and (present == record or not replace):
-            reasons[record.id] = "already there" if present == record else "the store has another record for this key"
-            continue
-        store.put(record)
-        if store.get(record.id) != record:
-            reasons[record.id] = "the store did not take the record: see its warning"
-        else:
-            (additions if present is None else replaced).append(record.id)
-            devices[record.id] = str(record.key.device.get("name", "a device of no known name"))
-    return Imported(tuple(additions), tuple(replaced), reasons, devices)
-
-
-def _contents(path: Path) -> list[dict[str, Any]]:
-    """The records of an exported file as JSON objects, after the file was checked for damage."""
-    with CacheError.when(f"{path} cannot be read", hint="name an exported file"):
-        text = NamedFile(path).read(_LARGEST_BYTES)
-    with CacheError.when(f"{path} is no export", "export it again", CacheError):
-        bundle = parse_object(text)
-    check_kind(bundle, KIND, SCHEMA_VERSION, "export it again with this version", what=f"{path} is no export: ")
-    contents = bundle.get("records")
-    if not isinstance(contents, list) or not all(isinstance(content, dict) for content in contents):
-        raise CacheError(f"{path} has no list of records", hint="export it again")
-    hint = "export it again, or take the file from where it was exported"
-    with CacheError.when(f"{path} was changed after it was exported", hint, DamagedError):
-        Sealed.opened(bundle)
-    return contents
 
 
 _MISSES_HEADER = ("id", "count", "expected ms", "kernel", "device", "last", "problem")
@@ -279,7 +157,7 @@ def export_command(
     cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Write records to one file with a checksum."""
-    records = matching(which, cache_dir)
+    records = matching(which, folder_of(cache_dir))
     if not records:  # an export without records would replace a good file
         raise CacheError(nothing_found(which, cache_dir), hint="`triton-ops cache show` lists what there is")
     count = export_records(records, file)
@@ -309,7 +187,7 @@ def _to_remove(which: str | None, everything: bool, cache_dir: str | None) -> li
     if (which is None) != everything:
         message = "cache rm takes either KERNEL|ID or --all"
         raise SettingsError(message, hint="`triton-ops cache show` lists the records")
-    records = matching(which, cache_dir)
+    records = matching(which, folder_of(cache_dir))
     by_id = which is not None and all(record.key.kernel != which for record in records)
     if by_id and len(records) > 1:
         ids = ", ".join(record.id[:ID_SHOWN] for record in records)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import typer
 
 from triton_ops import settings
-from triton_ops.backend.triton_process import TritonProcess, assembler_in_use, installed_assemblers
+from triton_ops.backend import TritonProcess, assembler_in_use, installed_assemblers
 from triton_ops.base import Folder, available, installed_version, require
 from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import CacheError, MissingDependencyError

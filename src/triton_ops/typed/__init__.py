@@ -1,0 +1,17 @@
+"""Texts of the command line, and of files, as what is tuned: TARGETs, problems, spaces and configs."""
+
+from triton_ops._faces import TYPE_CHECKING, lazy_face
+
+_NAMES = {
+    ".problem": "TypedProblem module_at named_function named_object",
+    ".target": "TypedTarget",
+}
+
+if TYPE_CHECKING:
+    from triton_ops.typed.problem import TypedProblem as TypedProblem
+    from triton_ops.typed.problem import module_at as module_at
+    from triton_ops.typed.problem import named_function as named_function
+    from triton_ops.typed.problem import named_object as named_object
+    from triton_ops.typed.target import TypedTarget as TypedTarget
+else:
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)
