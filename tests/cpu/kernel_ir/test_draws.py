@@ -158,6 +158,13 @@ def test_a_term_of_numbers_is_computed_in_every_draw(make, expected):
     assert (result == expected(*numbers)).all()
 
 
+@pytest.mark.parametrize(("name", "operands"), [("was there", (7,)), ("was there", (7, 8)), ("new.thing", ())])
+def test_a_term_of_an_operation_without_numbers_is_not_computed(name, operands):
+    known, draw = draw_of()
+    with pytest.raises(NotComputedError, match=name):
+        draw(known.terms.make(name, *operands))
+
+
 def test_a_comparison_of_three_is_not_computed():
     known, draw = draw_of()
     one = known.terms.number(1)
