@@ -19,7 +19,16 @@ NEGATED |= {after: before for before, after in NEGATED.items()}
 BOUNDS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 EXTREMES = {"min": "max", "max": "min"}
 WRAPPERS = {"sorted": "list", "reversed": "list", "abs": "", "round": ""}  # around one argument
-EITHER_ORDER = {"min", "max", "gcd", "lcm", "isclose", "suppress"}  # exchanged arguments change nothing
+EITHER_ORDER = {
+    "min",
+    "max",
+    "minimum",
+    "maximum",
+    "gcd",
+    "lcm",
+    "isclose",
+    "suppress",
+}  # exchanged, nothing changes
 NOT_EXCHANGED = {"isinstance", "issubclass", "getattr", "hasattr", "setattr", "cast", "require"}  # nothing would run
 LOGS = {"debug", "info", "warning", "error", "exception", "log"}
 

@@ -87,7 +87,7 @@ def golden(request):
     def compare(name, text):
         path = GOLDEN / name
         if request.config.getoption("--update-golden"):
-            GOLDEN.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         assert path.is_file(), f"there is no {path}; pytest --update-golden writes it"
         assert text == path.read_text(encoding="utf-8"), f"{path.name} differs; pytest --update-golden writes it anew"

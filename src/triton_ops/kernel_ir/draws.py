@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.kernel_ir.facts import Fact, Facts, ProductFact, ReductionFact
-from triton_ops.kernel_ir.operations import NotComputedError, Numbers, computed, meaning_of
+from triton_ops.kernel_ir.operations import NotComputedError, Numbers, computed, float_of, meaning_of
 from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, CONDITION, INDEX, NOT, OR, SUM, ZERO, Carried, Term
 
 Alive: TypeAlias = "NDArray[np.bool_]"
@@ -376,9 +376,7 @@ def _combined(
         if operation.name in ("tt.reduce.return", "tt.scan.return"):
             return [values[name] for name in operation.operands]
         if operation.name == "arith.constant":
-            literal = operation.text.split()[0].strip()
-            number = {"true": 1.0, "false": 0.0}.get(literal) or float(literal)
-            values[operation.results[0]] = np.full(DRAWS, number)
+            values[operation.results[0]] = np.full(DRAWS, float_of(operation.literal, operation.kinds[0]))
             continue
         word = operation.predicate or " ".join(operation.quoted)
         result = computed(operation.name, word, [values[name] for name in operation.operands])

@@ -402,7 +402,7 @@ def _overlap(access: AccessTrace, shifted: AccessTrace) -> float:
     if one.base is None or other.base is None or not replace(one, base=other.base).equals(other):
         return 0.0
     away, share = one.base - other.base, 1.0
-    steps = [np.diff(axis, axis=1) for axis in one.axes.values() if axis.shape[1] > 1]
+    steps = [np.diff(axis, axis=1) for axis in one.axes.values()]
     if np.ptp(away) or any(np.ptp(step) or not step.any() for step in steps):
         return 0.0
     rest = int(away[0])

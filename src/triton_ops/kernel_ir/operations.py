@@ -132,12 +132,15 @@ def _constant(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     try:
         if kind.whole:
             return [TermValue(terms.number(int(literal)), kind)]
-        return [TermValue(terms.make("number", _float(literal, kind)), kind)]
+        return [TermValue(terms.make("number", float_of(literal, kind)), kind)]
     except ValueError:
         return [symbolic(here, kind, "constant", operation.number, *axis_symbols(terms, kind))]
 
 
-def _float(literal: str, kind: Type) -> float:
+def float_of(literal: str, kind: Type) -> float:
+    """The number that a constant of this type is, as the text has it; raises ValueError for any other form."""
+    if literal in ("true", "false"):
+        return float(literal == "true")
     if not literal.startswith("0x"):
         return float(literal)
     digits = literal[2:].rjust(kind.item_bytes * 2, "0").lower()

@@ -24,7 +24,7 @@ from triton_ops.backend.offline import LoweredError, never_cached, option_names,
 from triton_ops.backend.triton_compiler import TritonNeeds  # noqa: E402
 from triton_ops.backend.triton_process import assembler_in_use, traits_of  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
-from triton_ops.kernel_ir.machine_code import PtxText, amdgcn_usage, cubin_usage, features, load_widths  # noqa: E402
+from triton_ops.kernel_ir.machine_code import cubin_usage  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import (  # noqa: E402
@@ -230,14 +230,6 @@ def check_usage(cubin, folder):
     return usage
 
 
-def test_what_is_no_cubin_is_refused():
-    for content in (b"", b"MZ" * 99, b"\x7fELF\x01\x01" + bytes(99)):
-        with pytest.raises(ValueError, match="no 64-bit little-endian ELF"):
-            cubin_usage(content)
-    with pytest.raises(ValueError, match="metadata has no"):
-        amdgcn_usage("s_endpgm")
-
-
 @pytest.mark.parametrize(
     ("arch", "mma", "wide"),
     [("sm_80", "mma.sync", 16), ("sm_90", "wgmma", 16), ("sm_100", "tcgen05", 16), ("gfx942", "mfma", 16)],
@@ -251,37 +243,6 @@ def test_instructions(arch, mma, wide):
     assert (result.mma, result.load_bytes) == (mma, wide)
     assert narrow.load_bytes == 2, "rows of 77 elements are not aligned"
     assert rows.mma == "none"
-
-
-def test_a_width_belongs_to_the_line_that_calls_what_is_tritons_own():
-    ptx = """
-    .file 1 "/home/user" "kernel.py"
-    .file 2 "/lib/triton/language/standard.py"
-    .loc 2 293 36 // standard.py:293:36 @[ kernel.py:34:22 ]
-    ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd1 + 0 ];
-    .loc 1 35 9 // kernel.py:35:9
-    st.global.b16 [ %rd1 + 0 ], %rs1;
-    """
-    assert PtxText(ptx).widths() == {("load", "kernel.py", 34): [16], ("store", "kernel.py", 35): [2]}
-
-
-def test_loads_are_counted_by_width():
-    ptx = """
-    @%p1 ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd1 + 0 ];
-    @%p1 ld.global.L1::evict_last.L2::cache_hint.v2.b64 { %rd1, %rd2 }, [ %rd1 + 0 ], %rd9;
-    @!%p2 ld.global.b16 { %rs1 }, [ %rd1 + 0 ];
-    cp.async.cg.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 0x10, %r2;
-    cp.async.ca.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 4, 4;
-    ld.shared.b32 %r1, [%r2];
-    st.global.v4.b32 [ %rd1 + 0 ], { %r1, %r2, %r3, %r4 };
-    cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], [%r4];
-    """
-    assert load_widths("ptx", ptx) == {16: 3, 4: 1, 2: 1}
-    assert features("ptx", ptx) == {"load_bytes": 16, "mma": "none"}
-    amd = "global_load_dwordx4 v[0:3], v4, s[0:1]\nbuffer_load_ushort v1, v2\nbuffer_load_ushort v1, v2\nv_wmma_f32"
-    assert load_widths("amdgcn", amd) == {16: 1, 2: 2}
-    assert features("amdgcn", amd) == {"load_bytes": 2, "mma": "wmma"}
-    assert features("ptx", "ret;")["load_bytes"] is None
 
 
 OTHER_PROCESS = """

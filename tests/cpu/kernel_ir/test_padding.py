@@ -7,7 +7,9 @@ import math
 import pytest
 
 from tests.cpu.kernel_ir.test_facts import facts
+from triton_ops.kernel_ir import draws
 from triton_ops.kernel_ir.draws import padded_lanes_of
+from triton_ops.kernel_ir.operations import NotComputedError
 
 REDUCE = """
     %s = "tt.reduce"({of}) <{{axis = 0 : i32}}> ({{
@@ -133,3 +135,81 @@ def test_a_product_is_right_where_one_factor_has_zeros_in_the_padded_lanes(left,
     assert found["k < arg2"](0.0) == ""
     if harmful:
         assert "it multiplies 2 by 2, and adds 4 to the sum" in found["k < arg2"](2.0)
+
+
+WEIGHED = """
+    %s = "tt.reduce"(%9) <{axis = 0 : i32}> ({
+    ^bb0(%p: f32, %q: f32):
+      %w = arith.constant WEIGHT
+      %t = arith.mulf %q, %w : f32
+      %u = arith.addf %p, %t : f32
+      tt.reduce.return %u : f32
+    }) : (tensor<128xf32>) -> f32
+"""
+
+
+@pytest.mark.parametrize(
+    ("weight", "harm"),
+    [("0.000000e+00", ""), ("false", ""), ("2.500000e-01", "0.25"), ("true", "1"), ("0x7F800000", "inf")],
+)
+def test_constants_of_a_reduction_s_own_block_are_taken_in(weight, harm):
+    result = harms(WEIGHED.replace("WEIGHT", f"{weight} : f32"))[CONDITION](1.0)
+    if not harm:
+        assert result == ""
+        return
+    before, after = map(float, result.partition("from ")[2].split(" to "))
+    assert after - before == pytest.approx(float(harm), abs=1e-3)
+
+
+def test_a_reduction_that_returns_nothing_is_not_computed():
+    body = REDUCE.format(of="%9", how="arith.addf").replace("      tt.reduce.return %t : f32\n", "")
+    with pytest.raises(NotComputedError, match="returns nothing"):
+        harms(body)[CONDITION](0.0)
+
+
+def test_what_is_made_of_as_many_parts_as_are_allowed_is_computed_and_of_more_is_not(monkeypatch):
+    known = facts(REDUCE.format(of="%9", how="arith.addf"))
+    parts = sum(1 for _ in known.reductions[0].inputs[0].term.inner())
+    monkeypatch.setattr(draws, "_MOST_PARTS", parts + 1)
+    assert [one.words for _, one, _ in padded_lanes_of(known)] == [CONDITION]
+    monkeypatch.setattr(draws, "_MOST_PARTS", parts)
+    ((_, reason, harm),) = padded_lanes_of(known)
+    assert "takes more than" in reason
+    assert harm(math.nan) == ""
+
+
+RUNNING = """
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %begin = arith.constant {begin} : f32
+    %w = scf.for %i = %c0 to %arg2 step %c1 iter_args(%k = %begin) -> (f32)  : i32 {{
+      %s = "tt.reduce"(%9) <{{axis = 0 : i32}}> ({{
+      ^bb0(%p: f32, %q: f32):
+        %t = arith.maxnumf %p, %q : f32
+        tt.reduce.return %t : f32
+      }}) : (tensor<128xf32>) -> f32
+      %n = {how} %k, %s : f32
+{more}      scf.yield %n : f32
+    }}
+    tt.store %arg1, %w : !tt.ptr<f32>
+"""
+STORED = "      tt.store %arg1, %s : !tt.ptr<f32>\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "how", "more", "padding", "harmful"),
+    [
+        ("0.000000e+00", "arith.maxnumf", "", 0.0, False),  # a maximum that begins at 0 takes it in anyway
+        ("0.000000e+00", "arith.maxnumf", "", -1.0, False),
+        ("0.000000e+00", "arith.maxnumf", "", 3.0, True),
+        ("-3.000000e+00", "arith.maxnumf", "", 0.0, True),
+        ("0xFF800000", "arith.maxnumf", "", 0.0, True),  # where a maximum begins that takes in nothing
+        ("0.000000e+00", "arith.maxnumf", STORED, 0.0, True),  # what is stored of a turn is another use
+        ("0.000000e+00", "arith.addf", "", 0.0, True),
+    ],
+)
+def test_a_running_maximum_hides_what_is_less_than_its_begin_where_it_alone_uses_the_reduction(
+    begin, how, more, padding, harmful
+):
+    (harm,) = (one for one in harms(RUNNING.format(begin=begin, how=how, more=more)).values())
+    assert bool(harm(padding)) == harmful

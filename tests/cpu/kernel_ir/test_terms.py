@@ -20,7 +20,7 @@ def value_of(term, environment):
         return sum(
             factor * math.prod(value_of(one, environment) for one in monomial) for monomial, factor in term.operands
         )
-    if term.name == "argument":
+    if term.name in ("argument", "index"):
         return environment[term.operands[0]]
     if term.name == "truth":
         return term.operands[0]

@@ -318,3 +318,52 @@ module {{
     assert [(product.columns, product.after, product.computed) for product in products] == [
         (16, (), False), (16, (0,), True), (32, (), False)
     ]  # fmt: skip
+
+
+def test_what_a_later_block_uses_is_held_in_the_blocks_before_it():
+    body = f"""
+    %x = arith.mulf %9, %9 : tensor<128xf32>
+    %y = arith.addf %9, %9 : tensor<128xf32>
+    cf.br ^bb1
+  ^bb1:
+{SUM.replace("%9", "%y")}    cf.br ^bb2
+  ^bb2:
+    tt.store %8, %x : tensor<128x!tt.ptr<f32>>
+    """
+    assert work(body).alive == 256.0
+    assert work(body.replace("tt.store %8, %x", "tt.store %8, %9")).alive == 128.0
+
+
+AT = """
+    %far{n} = arith.constant dense<{far}> : tensor<128xi32>
+    %at{n} = tt.addptr %8, %far{n} : tensor<128x!tt.ptr<f32>>, tensor<128xi32>
+    %v{n} = tt.load %at{n} : tensor<128x!tt.ptr<f32>>
+"""
+
+
+def test_a_tile_is_named_beside_the_one_that_is_met_most_often_and_counts_what_no_earlier_one_has():
+    places = [
+        (one.again, round(one.anew * 128)) for one in work(AT.format(n=1, far=32) + AT.format(n=2, far=40)).accesses
+    ]
+    assert places == [(-1, 0), (0, 32), (0, 8), (-1, 0)], "the last one is the store"
+    loop = f"""
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %c5 = arith.constant 5 : i32
+    scf.for %i = %c0 to %c5 step %c1  : i32 {{
+      %v = tt.load %8 : tensor<128x!tt.ptr<f32>>
+      %w = tt.load %8 : tensor<128x!tt.ptr<f32>>
+    }}
+{AT.format(n=3, far=0)}
+    """
+    before, one, other, after, _ = work(loop).accesses
+    assert [each.executions for each in (before, one, other, after)] == [1, 5, 5, 1]
+    assert [each.again for each in (before, one, other, after)] == [1, -1, 1, 1]
+    assert [each.anew for each in (before, other, after)] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("far", "again"), [(0, 0), (1, 0), (127, 0), (128, -1), (-127, 0), (-128, -1), (500, -1)])
+def test_tiles_that_share_no_place_are_not_the_same(far, again):
+    _, moved, _ = work(AT.format(n=1, far=far)).accesses
+    assert moved.again == again
+    assert moved.anew == (pytest.approx(abs(far) / 128) if again == 0 else 0.0)

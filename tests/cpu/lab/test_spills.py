@@ -11,36 +11,12 @@ import pytest
 from triton_ops import TensorSpec, TritonKernel, cure_spills
 from triton_ops.device import Target, gpu_missing
 from triton_ops.exceptions import ConfigValueError, SpaceError
-from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.lab.command_compile import cure_rows, spill_facts
 from triton_ops.lab.spills import CURES, SpillEvidence, SpillReport, changes, healthy
 from triton_ops.lab.spills import CureTrial as Tried
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Status
 
-SASS = """
-.text.kernel:
-        /*0010*/                   STL.64 [R1+0x8], R2 ;
-.L_x_1:
-        /*0020*/                   LDL.LU R4, [R1] ;
-        /*0030*/                   LDG.E.128 R8, desc[UR4][R2.64] ;
-        /*0040*/                   STL [R1+0x4], R4 ;
-        /*0050*/               @P2 BRA `(.L_x_1) ;
-        /*0060*/                   LDL.LU.64 R6, [R1+0x8] ;
-        /*0070*/               @P0 BRA `(.L_x_2) ;
-        /*0080*/                   LDL.128 R12, [R1+0x10] ;
-.L_x_2:
-        /*0090*/                   EXIT ;
-.L_x_3:
-        /*00a0*/                   BRA `(.L_x_3);
-"""
-AMD = """
-.LBB0_1:
-	scratch_load_dwordx2 v[4:5], off, off offset:8 ; 8-byte Folded Reload
-	global_load_dwordx4 v[8:11], v[2:3], off
-	s_cbranch_scc1 .LBB0_1
-	scratch_store_dword off, v34, off offset:116 ; 4-byte Folded Spill
-"""
 BEFORE = Config(BM=128, BN=256, BK=64, num_warps=4, num_stages=3)
 SPACE = ConfigSpace({"BM": [64, 128], "BN": [64, 128, 256], "BK": [64], "num_warps": [4, 8], "num_stages": [2, 3]})
 
@@ -54,12 +30,6 @@ def seen(config, spilled, registers=255, status=Status.OK, median_ms=None):
 def tried(*after, before=None, **named):
     before = before or seen(BEFORE, 1024)
     return Tried(named.get("name", "a change"), "", before, tuple(after))
-
-
-def test_local_loads_and_stores_are_counted_with_their_widths_and_their_loops():
-    assert LocalTraffic.of(SASS) == LocalTraffic(loads=3, stores=2, load_bytes=28, store_bytes=12, in_loops=2)
-    assert LocalTraffic.of(AMD) == LocalTraffic(loads=1, stores=1, load_bytes=8, store_bytes=4, in_loops=1)
-    assert LocalTraffic.of("") == LocalTraffic(0, 0, 0, 0, 0)
 
 
 def test_changes_come_in_order_and_each_goes_on_from_its_own_last_step():

@@ -1,0 +1,220 @@
+"""The numbers of terms in many draws are those that NumPy computes of their parts, at the places that are asked for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.cpu.kernel_ir.test_facts import facts
+from tests.cpu.kernel_ir.test_padding import DOT, REDUCE
+from triton_ops.kernel_ir.draws import DRAWS, Draw
+from triton_ops.kernel_ir.operations import NotComputedError
+
+SMALL = np.arange(DRAWS) % 2 == 1
+
+
+def draw_of(body="", padding=math.nan, turns=0, places=None):
+    """The facts of a kernel with these lines, and draws of its terms; places are numbers along the axes."""
+    known = facts(body)
+    return known, Draw(known, {known.terms.index(axis): at for axis, at in (places or {0: 0}).items()}, padding, turns)
+
+
+def test_symbols_have_numbers_of_their_kind_and_every_symbol_has_its_own():
+    known, draw = draw_of()
+    make, whole = known.terms.make, known.terms.whole
+    n, m, program, turn = (make(*one) for one in (("argument", "n"), ("argument", "m"), ("program_id", 0), ("turn", 7)))
+    assert (draw(whole(n)) >= 5000).all()
+    assert (draw(whole(n)) < 6000).all()
+    assert not (draw(whole(n)) == draw(whole(m))).all()
+    for symbol, most in ((program, 2), (turn, 2), (make("turns", 3), 4), (make("index", 1), 3), (make("bound", 2), 3)):
+        assert set(draw(whole(symbol))) == set(range(most))
+    real = draw(n)
+    assert (real[SMALL] == 1e-10).all()
+    assert ((real[~SMALL] >= 0.5) & (real[~SMALL] < 2)).all()
+
+
+def test_a_place_is_one_for_all_draws_or_one_for_each_and_the_rest_stays():
+    known, draw = draw_of()
+    (load, _) = known.accesses
+    index, offset = known.terms.index(0), load.offset
+    several = np.arange(DRAWS) * 3.0
+    assert (draw.at({index: 5})(offset) == draw(offset) + 5).all()
+    assert (draw.at({index: several})(offset) == draw(offset) + several).all()
+    other = known.terms.index(1)
+    assert (draw.at({other: 9}).at({index: 2})(known.terms.add((1, offset), (1, other))) == draw(offset) + 11).all()
+    assert (draw(offset) % 128 == 0).all(), "the first place, as it was asked for"
+
+
+def test_a_load_gives_one_number_for_each_address_and_the_padding_beyond_its_mask():
+    known, draw = draw_of(padding=-7.0)
+    load, store = known.accesses
+    data, index = store.value.term, known.terms.index(0)
+    here, there = draw(data), draw.at({index: 3})(data)
+    assert ((np.abs(here) <= 2) & (here != there)).all()
+    assert (draw.at({index: 128, known.terms.make("program_id", 0): 0})(data)
+            == draw.at({index: 0, known.terms.make("program_id", 0): 1})(data)).all()  # fmt: skip
+    beyond = draw.beyond(index, load.mask)
+    assert (beyond(data) == -7.0).all()
+    last = beyond(known.terms.whole(index)) - 1
+    assert (draw.at({index: last})(data) != -7.0).all(), "the place before it has data"
+    small = draw.at({known.terms.make("argument", "arg2"): 0})
+    assert (small.beyond(index, load.mask)(known.terms.whole(index)) == 1).all(), "never the first place"
+
+
+def test_in_the_block_at_the_edge_the_condition_fails_for_the_first_time():
+    known, draw = draw_of()
+    (load, _) = known.accesses
+    edge = draw.at_the_edge(load.mask)
+    block, n = (edge(known.terms.whole(known.terms.make(*one))) for one in (("program_id", 0), ("argument", "arg2")))
+    assert (128 * block <= n - 1).all()
+    assert (128 * (block + 1) > n - 1).all()
+    assert edge(load.mask).all()
+    less = known.terms.add((1, known.terms.make("argument", "arg2")), (-1, known.terms.index(0)))
+    alone = known.terms.at_least_zero(less)
+    assert draw.at_the_edge(alone) is draw, "no turn and no program moves it"
+
+
+@pytest.mark.parametrize(
+    ("how", "function"),
+    [("arith.addf", np.add), ("arith.mulf", np.multiply), ("arith.maxnumf", np.fmax), ("arith.minimumf", np.minimum)],
+)
+def test_a_reduction_is_that_of_three_places(how, function):
+    known, draw = draw_of(REDUCE.format(of="%9", how=how) + "    tt.store %arg1, %s : !tt.ptr<f32>\n")
+    reduced = next(one.value.term for one in known.accesses if one.value is not None and not one.type.shape)
+    data, index = known.reductions[0].inputs[0].term, known.terms.index(0)
+    parts = [draw.at({index: place})(data) for place in (0, 1, 2)]
+    assert draw(reduced) == pytest.approx(function(function(parts[0], parts[1]), parts[2]))
+
+
+def test_a_product_is_the_sum_of_three_places_beside_what_it_began_with():
+    body = DOT.format(left="", right="") + "    tt.store %xr, %d : tensor<32x32x!tt.ptr<f32>>\n"
+    known, draw = draw_of(body, places={0: 1, 1: 4})
+    product = known.products[0]
+    term = next(one.value.term for one in known.accesses if one.value is not None and len(one.type.shape) == 2)
+    parts = [draw.at({product.bound: place}) for place in (0, 1, 2)]
+    assert draw(term) == pytest.approx(sum(one(product.factors[0]) * one(product.factors[1]) for one in parts))
+
+
+LOOP = """
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %c9 = arith.constant 9 : i32
+    %half = arith.constant 5.000000e-01 : f32
+    %two = arith.constant 2.000000e+00 : f32
+    %w = scf.for %i = %c0 to %c9 step %c1 iter_args(%k = %half) -> (f32)  : i32 {
+      %n = arith.mulf %k, %two : f32
+      scf.yield %n : f32
+    }
+    tt.store %arg1, %w : !tt.ptr<f32>
+"""
+
+
+@pytest.mark.parametrize(("turns", "carried"), [(0, 0.5), (1, 1.0), (2, 2.0), (3, 4.0)])
+def test_what_a_loop_carries_is_what_so_many_turns_make_of_its_begin(turns, carried):
+    known, draw = draw_of(LOOP, turns=turns)
+    (one,) = known.carried.values()
+    assert (draw(one.symbol) == carried).all()
+    assert (draw(one.next) == 2 * carried).all()
+    after = next(one.value.term for one in known.accesses if one.value is not None and not one.type.shape)
+    assert after.name == "after"
+    assert (draw(after) == 1.0).all(), "one turn"
+
+
+def test_what_a_loop_of_another_kernel_carries_is_not_computed():
+    known, draw = draw_of()
+    with pytest.raises(NotComputedError, match="without a known number"):
+        draw(known.terms.make("carried", 99, 0))
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda t, n, m: t.at_least_zero(t.add((1, n), (-1, m))), lambda n, m: n >= m),
+        (lambda t, n, m: t.zero(t.add((1, n), (-1, m))), lambda n, m: n == m),
+        (lambda t, n, m: t.refuse(t.zero(n)), lambda n, m: n != 0),
+        (lambda t, n, m: t.both(t.refuse(t.zero(n)), t.zero(m)), lambda n, m: (n > 0) & (m == 0)),
+        (lambda t, n, m: t.either(t.zero(n), t.zero(m)), lambda n, m: (n == 0) | (m == 0)),
+        (lambda t, n, m: t.true, lambda n, m: n == n),
+        (lambda t, n, m: t.false, lambda n, m: n != n),
+        (lambda t, n, m: t.make("compared", n), lambda n, m: n != 0),
+        (lambda t, n, m: t.make("compared", "slt", n, m), lambda n, m: n < m),
+        (lambda t, n, m: t.choose(t.zero(n), m, t.number(7)), lambda n, m: np.where(n == 0, m, 7)),
+        (lambda t, n, m: t.quotient(t.add((7, n), (3, m)), t.number(4)), lambda n, m: (7 * n + 3 * m) // 4),
+        (lambda t, n, m: t.remainder(t.add((7, n), (3, m)), t.number(4)), lambda n, m: (7 * n + 3 * m) % 4),
+        (lambda t, n, m: t.add((3, t.multiply(n, m)), (1, t.number(2))), lambda n, m: 3 * n * m + 2),
+        (lambda t, n, m: t.make("number", 2.5), lambda n, m: 2.5 + 0 * n),
+    ],
+)
+def test_a_term_of_numbers_is_computed_in_every_draw(make, expected):
+    known, draw = draw_of()
+    terms = known.terms
+    n, m = (terms.whole(terms.make("argument", name)) for name in "nm")
+    numbers = np.arange(DRAWS) % 4.0, np.arange(DRAWS) // 8 % 3.0
+    here = draw.at(dict(zip((one.operands[0][0][0] for one in (n, m)), numbers, strict=True)))
+    result = here(make(terms, n, m))
+    assert result.shape == (DRAWS,)
+    assert (result == expected(*numbers)).all()
+
+
+@pytest.mark.parametrize(("name", "operands"), [("was there", (7,)), ("was there", (7, 8)), ("new.thing", ())])
+def test_a_term_of_an_operation_without_numbers_is_not_computed(name, operands):
+    known, draw = draw_of()
+    with pytest.raises(NotComputedError, match=name):
+        draw(known.terms.make(name, *operands))
+
+
+def test_a_comparison_of_three_is_not_computed():
+    known, draw = draw_of()
+    one = known.terms.number(1)
+    with pytest.raises(NotComputedError, match="a comparison slt"):
+        draw(known.terms.make("compared", "slt", one, one, one))
+
+
+@pytest.mark.parametrize("apart", [(0, 0), (3, 2), (2, 5)])
+def test_results_differ_in_as_many_draws_as_those_with_tiny_or_with_other_arguments_the_fewer(apart):
+    _, draw = draw_of(padding=0.0)
+    before = np.ones(DRAWS)
+    after = before.copy()
+    after[~SMALL] += np.arange(DRAWS // 2) < apart[0]
+    after[SMALL] += np.arange(DRAWS // 2) < apart[1]
+    assert draw.differ(before, after) == min(apart)
+    assert draw.differ(before, before * (1 + 1e-6)) == 0, "but for a rounding"
+    assert draw.differ(before, before * (1 + 3e-5)) == DRAWS // 2
+    nothing = np.full(DRAWS, math.nan)
+    assert draw.differ(nothing, before) == draw.differ(before, nothing) == 0
+    _, put = draw_of(padding=math.nan)
+    assert put.differ(before, nothing) == DRAWS // 2, "no number was put there"
+    assert draw.differ(before, before + 1, SMALL) == 0
+    few = np.arange(DRAWS) < 10
+    assert draw.differ(before, before + 1, few) == 5
+
+
+def test_a_divisor_that_was_loaded_is_positive_and_others_are_what_they_are():
+    body = """
+    %q = arith.divf %9, %9 : tensor<128xf32>
+    %neg = arith.negf %9 : tensor<128xf32>
+    %r = arith.divf %9, %neg : tensor<128xf32>
+    %f = arith.constant dense<-2.000000e+00> : tensor<128xf32>
+    %t = arith.divf %9, %f : tensor<128xf32>
+    tt.store %8, %q : tensor<128x!tt.ptr<f32>>
+    tt.store %8, %r : tensor<128x!tt.ptr<f32>>
+    tt.store %8, %t : tensor<128x!tt.ptr<f32>>
+    """
+    known, draw = draw_of(body)
+    q, r, t, x = (draw(one.value.term) for one in known.accesses if one.value is not None)
+    assert (q == np.sign(x)).all()
+    assert (r == np.sign(x)).all()
+    assert (t == x / -2).all()
+
+
+def test_a_term_of_too_many_numbers_is_not_computed(monkeypatch):
+    monkeypatch.setattr("triton_ops.kernel_ir.draws._MOST", 3)
+    known, draw = draw_of()
+    make = known.terms.make
+    for name in "abc":
+        draw(make("argument", name))
+    draw(make("argument", "a"))  # it is computed already
+    with pytest.raises(NotComputedError, match="too many steps"):
+        draw(make("argument", "d"))
