@@ -21,11 +21,12 @@ from triton_ops.dispatch import operations, would_run
 from triton_ops.dispatch.operations import config_for
 from triton_ops.kernels import rows
 from triton_ops.kernels.matmul.problems import plain_space
-from triton_ops.records import FollowedLockfile, Lockfile, Record, Timing
+from triton_ops.records import RECORDS, FollowedLockfile, Lockfile, MemoryStore, Record, Timing
 from triton_ops.records.record import Verified
 from triton_ops.records.store import open_store
 from triton_ops.request import TuneProblem, request
 from triton_ops.space import Config, ConfigSpace
+from triton_ops.tuner.priors import in_use
 from triton_ops.values import TensorSpec, typical_argument
 
 pytestmark = pytest.mark.triton
@@ -186,6 +187,18 @@ def test_no_pick_is_slower_spills_or_costs_more_than_some_forecasts(monkeypatch,
         assert pick.config.get("ALGORITHM") != "stream_k"  # which has won nowhere
         if pick.config.get("ALGORITHM") == "split_k":
             assert space.default_config["ALGORITHM"] == "split_k"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(RANKED).flatmap(lambda name: st.tuples(st.just(name), SHAPES[name])))
+def test_a_tune_begins_with_the_config_that_a_model_picks_for_calls(drawn):
+    name, shape = drawn
+    operation = kernels.load(name)
+    answer, asks = asked(name, shape).found, TuneProblem(target=operation, shape=shape, dtype="bfloat16").request()
+    picks = [answer.config] if answer.rung == "expected" and answer.config in asks.space else []
+    if answer.rung in ("expected", "default"):
+        assert in_use(asks, asks.key, MemoryStore(RECORDS), ()) == picks
+    assert in_use(asks, asks.key, MemoryStore(RECORDS), [asks.space.default_config]) == [asks.space.default_config]
 
 
 @pytest.mark.parametrize(
