@@ -13,6 +13,7 @@ _NAMES = {
 if TYPE_CHECKING:
     from triton_ops.cost_model.attention_tiles import AttentionTiles as AttentionTiles
     from triton_ops.cost_model.inferred import Readings as Readings
+    from triton_ops.cost_model.prediction import FirstPick as FirstPick
     from triton_ops.cost_model.prediction import Forecast as Forecast
     from triton_ops.cost_model.prediction import Model as Model
     from triton_ops.cost_model.product_tiles import GemmTiles as GemmTiles

@@ -321,7 +321,6 @@ def _dram_bytes(tiles: GemmTiles, block: TileBlock, machine: Machine, at_once: i
 
 LANES = 128
 _FINISHING_WARPS = 8  # that keep the lanes busy; with four, a SiLU took twice as long (H200)
-_SEEN_FINISH = 16  # instructions; of a GELU's 33 four warps, or threads with 128 elements, took 2 to 4 times the cycles
 _SUM_BYTES = 4  # of a part: float32
 _SECOND_LAUNCH_NS = 2500.0  # from the end of a launch to the end of a small one behind it; assumed, not fitted
 _DESCRIBED_NS = 1500.0  # in which a program makes its descriptors: 1.4 to 1.7 us at 1024x1024x1024 on an H200
@@ -342,12 +341,6 @@ class ProductTiles:
     def dtype(self) -> str:
         """Dtype of the operands, by which the matrix units' rate is known."""
         return self.product.dtype
-
-    @property
-    def unseen(self) -> str:
-        """Why no pick is made for such products; empty where measured times bear picks out."""
-        heavy = self.product.finish > _SEEN_FINISH
-        return f"unseen: no products with {self.product.finish:g} instructions for each element of C" if heavy else ""
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan the loop of one program, and the second launch of algorithms that share tiles."""

@@ -32,7 +32,6 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.base import require
-from triton_ops.device import Machine
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, RECORD, TUNED, Decision, Found, asked, register
 from triton_ops.dispatch.fast_launch import FastLaunch, KnownGrids
 from triton_ops.dispatch.ladder import (
@@ -63,10 +62,9 @@ from triton_ops.exceptions import (
 )
 from triton_ops.records import Lockfile, Misses, Record, cache_folder, recalled
 from triton_ops.request import MISS, KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import Config
 from triton_ops.values import (
     ALIGNMENT_BYTES,
-    Problem,
     TensorSpec,
     TuningResult,
     is_fake,
@@ -154,14 +152,13 @@ def answered(
     """
     shared = False
     if near and operation.by_class:
-        typical = {name: typical_argument(value) for name, value in request.problem.arguments}
-        shared = not ladder.tells_apart(operation.name, request.problem, typical)
-        if shared and typical != dict(request.problem.arguments):
-            request = replace(request, problem=Problem.described(operation.name, tuple(typical.items())))
+        of_class = request.of_class
+        shared = not ladder.tells_apart(operation.name, request.problem, dict(of_class.problem.arguments))
+        request = of_class if shared else request
     space, key = operation.space_for(request.problem), request.key
     question = LadderQuestion(
         key=key, asked=key, loose=frozenset(), space=space, enough=enough, near=near, expected=expected,
-        pick=partial(_first_pick, operation, request, space) if picks else None,
+        pick=partial(_first_pick, request) if picks else None,
     )  # fmt: skip
     answer, passed = ladder.ask(question)
     return Decision(
@@ -171,13 +168,8 @@ def answered(
     )  # fmt: skip
 
 
-def _first_pick(
-    operation: Operation, request: TuneRequest, space: ConfigSpace, winners: Iterable[Config]
-) -> Found | None:
-    """The first pick of a model of the declared work, if it is ahead of the default by the operation's least gain."""
-    if operation.least_gain is None or (work := request.work) is None:
-        return None
-    pick = cost_model.Model(work, Machine.of(request.device)).first_pick(space, winners, operation.least_gain)
+def _first_pick(request: TuneRequest, winners: Iterable[Config]) -> Found | None:
+    pick = request.first_pick(winners)
     return pick and Found(config=pick.config, rung=EXPECTED, why=f"{pick}; nobody has measured it")
 
 

@@ -240,7 +240,7 @@ class StationFacts:
 class FinalRequest:
     """A request for the last comparison.
 
-    `default` and `incumbents`, winners of earlier runs, are finalists if their trials are ok. `race` None takes the
+    `default` and `incumbents`, which calls run now, are finalists if their trials are ok. `race` None takes the
     effort's policy. With `settle`, a doubt about the default is resolved in fresh rounds after the race. `seconds`
     limit the whole comparison, None leaves it to the race's policy: where they are short, fewer finalists race, and
     where not even the default and the fastest can, the default wins. With `anyway` these two race all the same, for

@@ -166,7 +166,7 @@ class TrialOrigin(str, Enum):
     """The reason why a config was tried."""
 
     DEFAULT = "default"
-    INCUMBENT = "incumbent"  # the stored winner of an earlier run
+    INCUMBENT = "incumbent"  # what calls run now: the stored winner of an earlier run, or a pick of a model
     NEARBY = "nearby"  # the winner of the same kernel for a problem nearby
     SEARCHER = "searcher"
     DEFERRED = "deferred"  # proposed by the searcher, and postponed until nothing else was left

@@ -12,9 +12,10 @@ from triton_ops import backend, settings, values
 from triton_ops import search as searches
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.base import cached_property, canonical_json, fingerprint, is_positive
-from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
+from triton_ops.cost_model import FirstPick, Model
+from triton_ops.device import DeviceSpec, Machine, Target, TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
-from triton_ops.space import ConfigSpace
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Key, Problem, TensorSpec, Tolerance, Work, as_callable
 
 if TYPE_CHECKING:  # shipped kernels run without these
@@ -155,6 +156,23 @@ class TuneRequest(KernelProblem):
     def work(self) -> Work | None:
         """The least operations and bytes of the problem; None if not known."""
         return self.operation.work(self.problem) if self.operation is not None and self.operation.work else None
+
+    @property
+    def of_class(self) -> TuneRequest:
+        """The request of the problem that stands for the class of this one; the same if that is its own."""
+        typical = tuple((name, values.typical_argument(value)) for name, value in self.problem.arguments)
+        if typical == self.problem.arguments:
+            return self
+        return replace(self, problem=Problem.described(self.problem.kernel, typical))
+
+    def first_pick(self, winners: Iterable[Config]) -> FirstPick | None:
+        """What a call without a winner runs in place of the default; None where no model ranks the operation's configs.
+
+        `winners` are of other problems.
+        """
+        if self.operation is None or self.operation.least_gain is None or self.work is None:
+            return None
+        return Model(self.work, Machine.of(self.device)).first_pick(self.space, winners, self.operation.least_gain)
 
     @property
     def key(self) -> Key:

@@ -336,8 +336,8 @@ class TuningLoop:
     ) -> None:
         """Take over earlier trials and add the first proposals, so that the feed begins to compile them.
 
-        First comes the default, then the incumbents, which are winners of earlier runs, then winners for problems
-        nearby, then the searcher is asked. The trials of an interrupted run are not repeated.
+        First comes the default, then the incumbents, which calls run now, then winners for problems nearby, then the
+        searcher is asked. The trials of an interrupted run are not repeated.
         """
         for trial in earlier:
             self._count(trial)

@@ -40,7 +40,7 @@ from triton_ops.cost_model import Model, Readings
 from triton_ops.device import Calibration, Machine
 from triton_ops.exceptions import UntunedError
 from triton_ops.processes import Threads, WorkerProcess
-from triton_ops.records import Record, Runs, winners_of
+from triton_ops.records import Record, Runs, Store, recalled, winners_of
 from triton_ops.request import Effort, TuneRequest
 from triton_ops.search import Prior, ProblemPlace, Search, Searcher, UsesPreviews, make_searcher
 from triton_ops.space import Config, ConfigSpace, UnlistedSpace
@@ -106,6 +106,18 @@ def winners_nearby(request: TuneRequest, key: Key, records: Iterable[Record]) ->
     near = sorted((each for each in distances if each[0] <= _FARTHEST), key=lambda each: each[0])
     allowed = [it for it in dict.fromkeys(config for _, config in near) if not request.space.why_not(it)]
     return allowed[:_NEARBY_MOST]
+
+
+def in_use(request: TuneRequest, key: Key, records: Store[Record], first: Sequence[Config]) -> list[Config]:
+    """What calls run now, as far as the space allows it: no tune may end with a slower config.
+
+    `first` begins with the config in use, if one is known. Without it, and without a record, a model picks for calls.
+    """
+    record = recalled(key, records)
+    configs = [*first[:1], *([record.winner] if record else [])]
+    if not configs and (pick := request.of_class.first_pick(config for _, config in winners_of(key, records))):
+        configs = [pick.config]
+    return [config for config in configs if request.space.why_not(config) is None]
 
 
 _log = logging.getLogger("triton_ops")

@@ -44,6 +44,7 @@ from triton_ops.tuner.priors import (
     Expectation,
     Survey,
     coming_priors,
+    in_use,
     readiness,
     searcher_over,
     transfers_to,
@@ -449,10 +450,8 @@ class Tuning:
     ) -> tuple[TuningLoop, Outcome, StationFacts]:  # fmt: skip
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
         trials, goes_on = before.trials, before.tunes > 0 or before.unfinished is not None
-        record, first = recalled(self.key, self.store), self.requested.first
-        in_use = [*first[:1], *([record.winner] if record else [])]
-        incumbents = [config for config in in_use if self.request.space.why_not(config) is None]
-        nearby = self._nearby(trials)
+        first = self.requested.first
+        incumbents, nearby = in_use(self.request, self.key, self.store, first), self._nearby(trials)
         if self.effort.compiled_first:  # whose few trials are the searcher's
             self.effort = self.effort.beyond(len({*incumbents, *first, *self._proof.first, *nearby} - {self.default}))
         assignment = self._assignment(trials)

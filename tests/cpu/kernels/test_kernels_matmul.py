@@ -1,6 +1,7 @@
 """The matmul: numbers from Triton's interpreter beside float64, its problems and space, and its errors."""
 
 import itertools
+import math
 import random
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import torch
 
 from tests.near import drawn, off
 from triton_ops.backend import Arguments
+from triton_ops.dispatch.traced import Conditions, Traced
 from triton_ops.exceptions import (
     ConfigValueError,
     DeviceError,
@@ -19,7 +21,7 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.kernels import call, tiles
-from triton_ops.kernels.matmul import matmul, operation
+from triton_ops.kernels.matmul import kernel, matmul, operation
 from triton_ops.kernels.matmul.problems import (
     ACTIVATIONS,
     default_config,
@@ -438,6 +440,38 @@ def test_bias_and_activation_are_part_of_every_algorithm(interpreted):
     result = interpreted(epilogue_errors)
     assert len(result) == 20
     assert {name: error for name, error in result.items() if error > 2**-9} == {}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_grid_pins_the_sizes_that_it_is_computed_from(form):
+    conditions = Conditions()
+    M, N, K = (Traced.of(size, f"v0_n{place}", conditions) for place, size in enumerate((9000, 700, 4000)))
+    own = {"ALGORITHM": "tiles", "SWAPPED": False, "PROGRAMS": 1, "SPLIT": 1, **FORMS[form]}
+    meta = {**SMALL, **own, "M": M, "N": N, "K": K, "a": torch.empty(0)}
+    (programs,) = kernel.grid(meta)
+    kernel.parts_elements(meta, programs)
+    kernel.sum_grid({**meta, "programs": programs})
+    _, pins, doubts = conditions.settled()
+    assert pins == {}
+    assert not any(eval(doubt, {}, {"v0_n0": 9090, "v0_n1": 740, "v0_n2": 4010}) for doubt in doubts)
+
+
+def gelu_errors():
+    """The largest error of a GELU over all finite values of float16, in units of the last place, and the others."""
+    x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    config = {**SMALL, "BM": 256}
+    got = matmul(x[:, None], torch.ones(1, 1, dtype=torch.float16), activation="gelu", config=config)[:, 0]
+    wide = x[x.isfinite()].double()
+    right = wide * torch.special.erfc(-wide * 0.5**0.5) / 2
+    unit = 2.0 ** (torch.frexp(right).exponent - 11).clamp(min=-24)
+    others = got[x == math.inf], got[x == -math.inf], got[x.isnan()].nan_to_num(7.0).unique()
+    return ((got[x.isfinite()].double() - right) / unit).abs().max().item(), [float(each) for each in others]
+
+
+def test_a_gelu_is_the_exact_one_rounded_once(interpreted):
+    error, others = interpreted(gelu_errors)
+    assert 0.49 < error < 0.52
+    assert others == [math.inf, 0.0, 7.0]
 
 
 def extremes_are_torchs():

@@ -8,9 +8,10 @@ import pytest
 
 from triton_ops import tune
 from triton_ops.backend import operation
+from triton_ops.cost_model import FirstPick
 from triton_ops.records import Runs
 from triton_ops.records.store import open_store
-from triton_ops.request import TuneProblem
+from triton_ops.request import TuneProblem, TuneRequest
 from triton_ops.space import Config
 from triton_ops.tuner.priors import coming_priors, transfers_to
 from triton_ops.values import Key, TensorSpec
@@ -94,3 +95,14 @@ def test_records_decide_what_is_tried_first_unless_they_are_switched_off(elsewhe
 def test_a_function_without_declared_work_has_no_model(tmp_path):
     request = TuneProblem(target=waits, shape=(8,)).request().checked()
     assert coming_priors(request, tmp_path, None).result() == []
+
+
+def test_what_a_model_picks_for_calls_is_tried_next_to_the_default_and_races_however_slow_it_was(monkeypatch, tmp_path):
+    slow = Config(BLOCK=80)
+    monkeypatch.setattr(TuneRequest, "first_pick", lambda _request, _winners: FirstPick(slow, 1.0, 2.0))
+    result = tune(waits, shape=(16,), trials=8, search="random", cache_dir=tmp_path)
+    (record,) = open_store(tmp_path)
+    run = Runs(tmp_path, record.id).run(record.run)
+    assert list(run.trials)[:2] == [record.default, slow]
+    assert slow in run.finalists
+    assert result.best_config != slow
