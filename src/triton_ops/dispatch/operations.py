@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from triton_ops import cost_model, settings
+from triton_ops import settings
 from triton_ops.backend import (
     Arguments,
     CompilesAtLaunch,
@@ -32,6 +32,8 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.base import require
+from triton_ops.cost_model import Model
+from triton_ops.device import Machine
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, RECORD, TUNED, Decision, Found, asked, register
 from triton_ops.dispatch.fast_launch import FastLaunch, KnownGrids
 from triton_ops.dispatch.ladder import (
@@ -169,7 +171,11 @@ def answered(
 
 
 def _first_pick(request: TuneRequest, winners: Iterable[Config]) -> Found | None:
-    pick = request.first_pick(winners)
+    """What a model of the declared work expects to be faster than the default, by the operation's least gain."""
+    if (ranked := request.ranked) is None:
+        return None
+    work, least_gain = ranked
+    pick = Model(work, Machine.of(request.device)).first_pick(request.space, winners, least_gain)
     return pick and Found(config=pick.config, rung=EXPECTED, why=f"{pick}; nobody has measured it")
 
 

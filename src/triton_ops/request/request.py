@@ -12,10 +12,9 @@ from triton_ops import backend, settings, values
 from triton_ops import search as searches
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.base import cached_property, canonical_json, fingerprint, is_positive
-from triton_ops.cost_model import FirstPick, Model
-from triton_ops.device import DeviceSpec, Machine, Target, TorchDevice, gpu_missing, probe
+from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import ConfigSpace
 from triton_ops.values import Key, Problem, TensorSpec, Tolerance, Work, as_callable
 
 if TYPE_CHECKING:  # shipped kernels run without these
@@ -165,14 +164,12 @@ class TuneRequest(KernelProblem):
             return self
         return replace(self, problem=Problem.described(self.problem.kernel, typical))
 
-    def first_pick(self, winners: Iterable[Config]) -> FirstPick | None:
-        """What a call without a winner runs in place of the default; None where no model ranks the operation's configs.
-
-        `winners` are of other problems.
-        """
+    @property
+    def ranked(self) -> tuple[Work, float] | None:
+        """The declared work and the least gain of a pick; None where no model ranks the configs of the operation."""
         if self.operation is None or self.operation.least_gain is None or self.work is None:
             return None
-        return Model(self.work, Machine.of(self.device)).first_pick(self.space, winners, self.operation.least_gain)
+        return self.work, self.operation.least_gain
 
     @property
     def key(self) -> Key:

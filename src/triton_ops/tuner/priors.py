@@ -36,7 +36,7 @@ from typing import Any, TypeAlias
 from triton_ops import kernel_ir
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.compilation import CompilePool
-from triton_ops.cost_model import Model, Readings
+from triton_ops.cost_model import FirstPick, Model, Readings
 from triton_ops.device import Calibration, Machine
 from triton_ops.exceptions import UntunedError
 from triton_ops.processes import Threads, WorkerProcess
@@ -115,9 +115,17 @@ def in_use(request: TuneRequest, key: Key, records: Store[Record], first: Sequen
     """
     record = recalled(key, records)
     configs = [*first[:1], *([record.winner] if record else [])]
-    if not configs and (pick := request.of_class.first_pick(config for _, config in winners_of(key, records))):
+    if not configs and (pick := _first_pick(request.of_class, key, records)):
         configs = [pick.config]
     return [config for config in configs if request.space.why_not(config) is None]
+
+
+def _first_pick(request: TuneRequest, key: Key, records: Store[Record]) -> FirstPick | None:
+    if (ranked := request.ranked) is None:
+        return None
+    work, least_gain = ranked
+    winners = (config for _, config in winners_of(key, records))
+    return Model(work, Machine.of(request.device)).first_pick(request.space, winners, least_gain)
 
 
 _log = logging.getLogger("triton_ops")

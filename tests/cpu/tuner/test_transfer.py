@@ -11,8 +11,9 @@ from triton_ops.backend import operation
 from triton_ops.cost_model import FirstPick
 from triton_ops.records import Runs
 from triton_ops.records.store import open_store
-from triton_ops.request import TuneProblem, TuneRequest
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config
+from triton_ops.tuner import priors
 from triton_ops.tuner.priors import coming_priors, transfers_to
 from triton_ops.values import Key, TensorSpec
 
@@ -99,7 +100,7 @@ def test_a_function_without_declared_work_has_no_model(tmp_path):
 
 def test_what_a_model_picks_for_calls_is_tried_next_to_the_default_and_races_however_slow_it_was(monkeypatch, tmp_path):
     slow = Config(BLOCK=80)
-    monkeypatch.setattr(TuneRequest, "first_pick", lambda _request, _winners: FirstPick(slow, 1.0, 2.0))
+    monkeypatch.setattr(priors, "_first_pick", lambda *_: FirstPick(slow, 1.0, 2.0))
     result = tune(waits, shape=(16,), trials=8, search="random", cache_dir=tmp_path)
     (record,) = open_store(tmp_path)
     run = Runs(tmp_path, record.id).run(record.run)
