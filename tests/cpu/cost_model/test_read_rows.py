@@ -138,6 +138,13 @@ def test_a_walk_waits_once_outside_of_loops_and_moves_what_it_writes():
     assert (walk.lines, scattered.lines) == (0.0, LOAD.lines + STORE.lines)
 
 
+@pytest.mark.parametrize(("entries", "rows"), [((), 1), ((1.0,), 1), ((0.5,), 1), ((1.0, 5.5), 6)])
+def test_each_warp_leaves_a_part_of_each_row_that_a_loop_is_entered_for(entries, rows):
+    loops = tuple(replace(MATMUL.loops[0], entries=one, parent=-1) for one in entries)
+    tiles = readings_of({1: KernelWork((replace(COPY, loops=loops),))}).model(H200).work.tiles
+    assert tiles.plan({"n": 1, "num_warps": 8, "num_stages": 1}, H200).footprint.shared_bytes == 4 * 8 * rows
+
+
 @pytest.mark.parametrize(
     ("number", "text"),
     [(0.0, "0 "), (999.0, "999 "), (1000.0, "1 k"), (999_999.0, "1000 k"), (1e6, "1 M"), (1e9, "1 G"),

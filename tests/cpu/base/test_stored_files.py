@@ -1,0 +1,437 @@
+"""What stored and named files say of themselves, and that none is left open, whatever happens."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from triton_ops.base import (
+    AppendedFile,
+    Folder,
+    NamedFile,
+    Sealed,
+    StoredFile,
+    TemporaryFolder,
+    code_folders,
+    files,
+    folders,
+)
+from triton_ops.base.code_folders import CodeFolder, sweep_temporary
+from triton_ops.base.files import append_line, read_all, unpacked
+from triton_ops.base.folders import open_regular
+from triton_ops.exceptions import CacheError
+
+DESCRIPTORS = Path("/proc/self/fd")
+LINUX = pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="needs Linux's list of open files")
+
+
+@pytest.fixture
+def none_left_open():
+    """Fails a test that leaves a descriptor open."""
+    before = len([*DESCRIPTORS.iterdir()]) if DESCRIPTORS.is_dir() else 0
+    yield
+    assert before == (len([*DESCRIPTORS.iterdir()]) if DESCRIPTORS.is_dir() else 0)
+
+
+def test_a_stored_file_is_there_if_it_is_a_regular_file(tmp_path):
+    path = tmp_path / "file"
+    file = StoredFile(path)
+    assert (file.exists, file.state, file.last_line(), [*file.lines()]) == (False, (), b"", [])
+    assert not file.holds(b"")
+    path.mkdir()
+    assert (file.exists, file.state) == (False, ())
+    assert not file.holds(b"")
+    path.rmdir()
+    path.write_bytes(b"abc")
+    status = path.stat()
+    assert file.exists
+    assert file.state == (status.st_dev, status.st_ino, 3, status.st_mtime_ns)
+
+
+def test_the_state_of_a_file_is_another_after_each_change(tmp_path):
+    path, states = tmp_path / "file", []
+    for content in (b"abc", b"abcd", b"abce"):
+        StoredFile(path).replace(content)
+        states.append(StoredFile(path).state)
+    os.utime(path, ns=(1, 1))
+    states.append(StoredFile(path).state)
+    assert len({*states}) == 4
+
+
+@LINUX
+def test_no_file_stays_open(tmp_path, none_left_open):
+    path, pipe = tmp_path / "file", tmp_path / "pipe"
+    path.write_bytes(b"abc\n")
+    os.mkfifo(pipe)
+    file = StoredFile(path)
+    for _ in range(3):
+        assert file.read() == b"abc\n"
+        assert file.holds(b"abc\n")
+        assert not file.holds(b"abc")
+        assert not file.holds(b"abc\nd")
+        assert not StoredFile(tmp_path).holds(b"")
+        assert NamedFile(path).read() == b"abc\n"
+        assert [*file.lines()] == [b"abc"]
+        assert file.last_line() == b"abc"
+        assert AppendedFile.append_at(path, 4, b"") is True
+        assert Folder(tmp_path).writable
+        NamedFile(path).write("abc\n")
+        append_line(tmp_path / "log", "x")
+        with Folder(tmp_path).locked() as held, Folder(tmp_path).locked(None) as other:
+            assert held
+            assert other
+    for refused in (lambda: file.read(3), lambda: [*file.lines(3)], lambda: NamedFile(path).read(3),
+                    lambda: open_regular(pipe), lambda: open_regular(tmp_path), lambda: NamedFile(pipe).read(),
+                    lambda: NamedFile(pipe).write("x"), lambda: NamedFile(tmp_path).write("x")):  # fmt: skip
+        with pytest.raises(OSError):  # noqa: PT011 - each has another reason
+            refused()
+
+
+@pytest.mark.parametrize(("limit", "whole"), [(4, True), (3, False)])
+def test_a_file_of_as_many_bytes_as_are_allowed_is_read(tmp_path, limit, whole):
+    path = tmp_path / "file"
+    path.write_bytes(b"abc\n")
+    for read in (StoredFile(path).read, NamedFile(path).read, lambda limit: b"".join(StoredFile(path).lines(limit))):
+        if whole:
+            assert read(limit).strip() == b"abc"
+        else:
+            with pytest.raises(OSError, match="larger than 3 bytes") as caught:
+                read(limit)
+            assert caught.value.errno == errno.EFBIG
+
+
+def test_what_was_read_first_counts_among_the_bytes_that_are_allowed():
+    reading, writing = os.pipe()
+    os.write(writing, b"cde")
+    os.close(writing)
+    assert read_all(reading, 5, b"ab") == b"abcde"
+    os.close(reading)
+    reading, writing = os.pipe()
+    os.write(writing, b"cde")
+    os.close(writing)
+    with pytest.raises(OSError, match="larger than 4 bytes"):
+        read_all(reading, 4, b"ab")
+    os.close(reading)
+
+
+def test_bytes_are_appended_to_a_file_of_the_size_that_is_named_alone(tmp_path):
+    path = tmp_path / "file"
+    assert not AppendedFile.append_at(path, 0, b"x")
+    assert not path.exists()
+    path.write_bytes(b"abc")
+    for size in (2, 4):
+        assert not AppendedFile.append_at(path, size, b"x")
+    assert AppendedFile.append_at(path, 3, b"de")
+    assert path.read_bytes() == b"abcde"
+
+
+def entries(path):
+    return [Sealed.read(line) for line in StoredFile(path).lines()]
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_a_file_that_could_not_be_written_once_ends_there_unless_gaps_are_allowed(tmp_path, caplog, gaps):
+    path = tmp_path / "inner" / "log"
+    file = AppendedFile(path, "the next run begins anew", tmp_path, gaps=gaps)
+    assert file.written == path
+    file.append({"n": 1})
+    path.rename(tmp_path / "away")
+    path.mkdir()
+    for n in (2, 3):
+        file.append({"n": n})
+    assert file.written is None
+    warnings = [(record.levelno, record.getMessage()) for record in caplog.records]
+    assert [level for level, _ in warnings if level >= logging.WARNING] == [logging.WARNING]
+    assert warnings[0][1] == f"{path} cannot be written (it is a folder, not a regular file): the next run begins anew"
+    path.rmdir()
+    (tmp_path / "away").rename(path)
+    file.append({"n": 4})
+    assert entries(path) == ([{"n": 1}, {"n": 4}] if gaps else [{"n": 1}])
+    assert file.written == (path if gaps else None)
+    AppendedFile(None, "nothing").append({"n": 1})
+
+
+def test_what_json_cannot_hold_is_replaced_in_an_entry(tmp_path):
+    file = AppendedFile(tmp_path / "log", "")
+    file.append({"text": "half \ud800", "number": float("nan"), "umlaut": "ü"}, durable=False)
+    assert entries(tmp_path / "log") == [{"text": "half ?", "number": None, "umlaut": "ü"}]
+    assert "ü".encode() in (tmp_path / "log").read_bytes()
+
+
+def test_a_line_that_begins_a_file_has_the_files_name_written_to_disk(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(files, "sync_folder", asked.append)
+    monkeypatch.setattr(files, "sync", lambda descriptor: asked.append("file"))
+    path = tmp_path / "log"
+    append_line(path, "a", durable=False)
+    assert asked == []
+    path.unlink()
+    append_line(path, "a")
+    append_line(path, "b")
+    assert asked == ["file", tmp_path, "file"]
+    asked.clear()
+    StoredFile(path).replace("c")
+    assert asked == ["file", tmp_path]
+
+
+@pytest.mark.parametrize(("more", "whole"), [(0, True), (1, False)])
+def test_packed_data_unpack_to_as_much_as_is_allowed(monkeypatch, more, whole):
+    import gzip
+
+    monkeypatch.setattr(files, "_SMALL_BYTES", 1000)
+    packed = gzip.compress(b"x" * (1000 + more), mtime=0)
+    assert 64 * len(packed) > 1000 + more
+    monkeypatch.setattr(files, "_DENSEST", 1)
+    if whole:
+        assert len(unpacked(packed)) == 1000
+    else:
+        with pytest.raises(OSError, match="unpack to more than 1000 bytes"):
+            unpacked(packed)
+    monkeypatch.setattr(files, "_DENSEST", 64)
+    for damaged, why in ((packed[:-3], "cut off"), (packed[:12] + b"\xff" * 4 + packed[16:], "damaged")):
+        with pytest.raises(OSError, match=why):
+            unpacked(damaged)
+    assert unpacked(b"\x1f") == b"\x1f"
+
+
+def test_in_a_folder_that_others_may_write_nothing_is_written_to_a_file_of_two_names(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    for mode, names, writes, allowed in (
+        (0o700, 2, True, True), (0o770, 2, True, False), (0o777, 2, True, False), (0o770, 2, False, True),
+        (0o770, 1, True, True),
+    ):  # fmt: skip
+        (tmp_path / "second").unlink(missing_ok=True)
+        if names == 2:
+            (tmp_path / "second").hardlink_to(path)
+        tmp_path.chmod(mode)
+        try:
+            if allowed:
+                os.close(open_regular(path, os.O_RDWR if writes else os.O_RDONLY))
+            else:
+                with pytest.raises(PermissionError, match="it has 2 names"):
+                    open_regular(path, os.O_RDWR)
+        finally:
+            tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("owner", "folder_owner", "mode", "believed"),
+    [
+        (7, 8, 0o1777, False), (8, 8, 0o1777, True), (0, 8, 0o1777, True), (None, 8, 0o1777, True),
+        (7, 8, 0o770, True), (7, 8, 0o700, True),
+    ],
+)  # fmt: skip
+def test_in_a_folder_of_everybody_a_file_is_this_users_roots_or_the_folders_owners(
+    monkeypatch, owner, folder_owner, mode, believed
+):
+    monkeypatch.setattr(folders, "user", lambda: 9)
+    status = SimpleNamespace(st_uid=9 if owner is None else owner, st_mode=stat.S_IFREG, st_nlink=1)
+    folder = SimpleNamespace(st_uid=folder_owner, st_mode=stat.S_IFDIR | mode)
+    if believed:
+        folders._judge(status, folder, writes=True)
+    else:
+        with pytest.raises(PermissionError, match="belongs to user 7"):
+            folders._judge(status, folder, writes=False)
+
+
+def test_folders_between_two_are_judged_and_links_among_them_in_folders_of_others_are_refused(tmp_path):
+    inner = tmp_path / "a" / "b"
+    assert Folder(inner).within(tmp_path) == inner
+    inner.mkdir(parents=True)
+    assert Folder(inner).is_within(tmp_path)
+    assert Folder(tmp_path).is_within(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert Folder(tmp_path / "link" / "b").is_within(tmp_path)
+    tmp_path.chmod(0o770)
+    assert not Folder(tmp_path / "link" / "b").is_within(tmp_path)
+    assert Folder(inner).is_within(tmp_path)
+    tmp_path.chmod(0o700)
+    (inner / "file").touch()
+    assert not Folder(inner / "file" / "x").is_within(tmp_path)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_missing_folder_is_made_with_all_above_it_each_on_disk(tmp_path, monkeypatch, made):
+    asked = []
+    monkeypatch.setattr(folders, "sync_folder", asked.append)
+    path = tmp_path / "a" / "b" / "c"
+    if made:
+        (tmp_path / "a").mkdir()
+    assert Folder(path).ensure() == path
+    assert path.is_dir()
+    assert {*asked} == {tmp_path / "a" / "b", tmp_path / "a"} | (set() if made else {tmp_path})
+    asked.clear()
+    assert Folder(path).ensure(tmp_path) == path
+    assert asked == []
+    (path / "file").touch()
+    with pytest.raises(CacheError, match="is a file"):
+        Folder(path / "file").ensure()
+    with pytest.raises(CacheError, match="no home folder"):
+        Folder(Path(os.devnull) / "x").ensure()
+
+
+def test_a_lock_of_one_process_is_not_waited_for_longer_than_is_said(tmp_path, caplog):
+    told, begin = [], time.monotonic()
+    with Folder(tmp_path).locked("one") as first, Folder(tmp_path).locked("two") as other:
+        assert first
+        assert other
+        with Folder(tmp_path).locked("one", wait_s=0.05, poll_s=0.01, waiting=lambda: told.append(1)) as second:
+            assert not second
+    assert told == [1]
+    assert time.monotonic() - begin >= 0.05
+    assert "has held it for 0.05 s): going on without the lock" in caplog.text
+    with Folder(tmp_path).locked("one", wait_s=0.0) as again:
+        assert again
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".one", ".two"]
+
+
+def test_a_lock_that_is_let_go_is_taken_by_a_thread_that_waits(tmp_path):
+    order = []
+
+    def wait():
+        with Folder(tmp_path).locked(poll_s=0.001) as held:
+            order.append(held)
+
+    with Folder(tmp_path).locked():
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.02)
+        order.append("first")
+    thread.join()
+    assert order == ["first", True]
+    assert not folders._lock_files
+
+
+NAME = "triton-ops-run-0123456789abcdef"
+
+
+def test_only_a_folder_of_its_own_name_is_discarded(tmp_path):
+    for name in (NAME, NAME + "0", "triton-ops-run-0123456789abcdeg", "other"):
+        (tmp_path / name / "inner").mkdir(parents=True)
+        TemporaryFolder.discard(tmp_path / name)
+        assert (tmp_path / name).exists() == (name != NAME)
+
+
+def test_a_folder_that_cannot_be_removed_is_tried_for_five_seconds(tmp_path, monkeypatch):
+    (tmp_path / NAME).mkdir()
+    clock, tried, slept = [0.0], [], []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        clock[0] += 2.0
+
+    monkeypatch.setattr(code_folders.shutil, "rmtree", lambda path, ignore_errors: tried.append(path))
+    monkeypatch.setattr(code_folders, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    TemporaryFolder.discard(tmp_path / NAME)
+    assert len(tried) == 4, "at 0, 2, 4 and 6 seconds"
+    assert len(slept) == 3
+
+
+def test_a_temporary_folder_is_made_by_its_process_and_removed_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(code_folders.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(code_folders, "_own_locks", [])
+    folder = TemporaryFolder()
+    path = folder.path
+    assert path.parent == tmp_path
+    assert not path.exists()
+    assert TemporaryFolder.make(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert len(code_folders._own_locks) == 1, "its lock is held"
+    assert not TemporaryFolder.make(path), "it is there"
+    old = time.time() + 1000
+    sweep_temporary(tmp_path, old)
+    assert path.exists(), "its process lives"
+    os.close(code_folders._own_locks.pop())
+    (path / "file").touch()
+    os.utime(path, (old - 1059, old - 1059))
+    sweep_temporary(tmp_path, old - 1000)
+    assert path.exists(), "it is not a minute old"
+    sweep_temporary(tmp_path, old - 998)
+    assert not path.exists()
+    folder.remove()
+    assert folder.path is None
+    folder.remove()
+    own = TemporaryFolder.own()
+    assert own.is_dir()
+    os.close(code_folders._own_locks.pop())
+    monkeypatch.setattr(TemporaryFolder, "make", staticmethod(lambda path: False))
+    monkeypatch.setattr(code_folders.tempfile, "mkdtemp", lambda prefix: prefix)
+    assert TemporaryFolder.own() == Path("triton-ops-")
+
+
+def test_where_no_folder_can_be_made_there_is_no_path(tmp_path, monkeypatch):
+    monkeypatch.setattr(code_folders.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(code_folders.os, "access", lambda path, mode: False)
+    folder = TemporaryFolder()
+    assert folder.path is None
+    folder.remove()
+
+
+@pytest.fixture
+def caches(tmp_path, monkeypatch):
+    """A folder of caches that only this user may write."""
+    monkeypatch.setattr(code_folders.platformdirs, "user_cache_dir", lambda name: str(tmp_path / "caches"))
+    code_folders.warn_once.cache_clear()
+    return tmp_path / "caches"
+
+
+def test_code_is_loaded_from_a_folder_that_others_cannot_write_and_else_from_one_in_the_caches(
+    tmp_path, caches, caplog
+):
+    here = tmp_path / "code"
+    assert CodeFolder(here).trusted("name") == here
+    assert not here.exists(), "who uses it makes it"
+    here.mkdir()
+    assert CodeFolder(here).trusted("name") == here
+    for mode, why in ((0o777, "could write or replace it"), (0o1777, "could write it")):
+        here.chmod(mode)
+        assert CodeFolder(here).trusted("name") == caches / "name"
+        reason = f"{here}: another user {why}: no code is loaded from {here}, and {caches / 'name'} is used instead"
+        assert reason in caplog.text
+    missing = here / "inner"
+    assert CodeFolder(missing).trusted("name") == missing
+    assert missing.is_dir(), "it is made where another user could make it first"
+    assert CodeFolder(tmp_path / "private").private() == tmp_path / "private"
+    with pytest.raises(PermissionError, match="could write it"):
+        CodeFolder(here).private()
+
+
+def test_without_a_folder_of_caches_the_temporary_one_holds_code_and_without_both_there_is_an_error(
+    tmp_path, monkeypatch
+):
+    def none(name):
+        raise RuntimeError("no home")
+
+    monkeypatch.setattr(code_folders.platformdirs, "user_cache_dir", none)
+    monkeypatch.setattr(code_folders, "_own_temporary", lambda: tmp_path)
+    assert code_folders._substitute("name") == tmp_path / "name"
+    (tmp_path / "name").chmod(0o777)
+    with pytest.raises(CacheError, match="only this user can write"):
+        code_folders._substitute("name")
+
+
+@pytest.mark.parametrize(
+    ("first", "name", "members", "own"),
+    [
+        (5, "me", [], True), (5, "me", ["me"], True), (5, "me", ["me", "you"], False), (5, "we", [], False),
+        (6, "me", [], False), (5, None, [], False),
+    ],
+)  # fmt: skip
+def test_a_group_without_other_members_is_the_users_own(monkeypatch, first, name, members, own):
+    def group(number):
+        if name is None:
+            raise KeyError(number)
+        return SimpleNamespace(gr_name=name, gr_mem=members)
+
+    monkeypatch.setattr(code_folders.pwd, "getpwuid", lambda user: SimpleNamespace(pw_gid=first, pw_name="me"))
+    monkeypatch.setattr(code_folders.grp, "getgrgid", group)
+    assert code_folders._is_own_group(5) == own
