@@ -5,7 +5,7 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 _NAMES = {
     ".attention_tiles": "AttentionTiles",
     ".inferred": "Readings",
-    ".prediction": "Forecast Model",
+    ".prediction": "FirstPick Forecast Model",
     ".product_tiles": "GemmTiles ProductTiles",
     ".row_tiles": "ElementTiles RowTiles",
 }

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from triton_ops import cost_model, settings
+from triton_ops import settings
 from triton_ops.backend import (
     Arguments,
     CompilesAtLaunch,
