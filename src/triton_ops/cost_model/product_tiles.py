@@ -336,6 +336,7 @@ class ProductTiles:
     product: GemmTiles  # with one program for each tile
     promoted: bool = False  # sums are added to others after PROMOTE terms, else after every step of at most 128
     scaled: bool = False  # each step reads scales, and waits for them unless it has read them AHEAD steps before
+    described: bool = True  # C is written by a descriptor too where A and B are read by them, from shared memory
 
     @property
     def dtype(self) -> str:
@@ -375,7 +376,8 @@ class ProductTiles:
             return _with_second_launch(times, loop, block, form, machine)
 
         sums = _sums(block, form.sums, self.promoted, self.scaled)
-        return TilePlan(block.warps, _form_guess(block, sums, form, machine, product), schedule)
+        written = self.described and form.descriptors and form.algorithm != "split_k"
+        return TilePlan(block.warps, _form_guess(block, sums, form, machine, product, written), schedule)
 
     def _pipelined(self, config: Mapping[str, Any], form: _Form) -> Mapping[str, Any]:
         """The config with the warps and the stages that its loop has."""
@@ -482,13 +484,15 @@ def _sums(block: TileBlock, sums: int, promoted: bool, scaled: bool) -> float:
     return own + (own / sums if scaled else min(own / sums, block.columns / 2))
 
 
-def _form_guess(block: TileBlock, sums: float, form: _Form, machine: Machine, product: GemmTiles) -> Footprint:
+def _form_guess(
+    block: TileBlock, sums: float, form: _Form, machine: Machine, product: GemmTiles, written: bool
+) -> Footprint:
     threads = 32 * block.warps
     grouped = warp_groups(machine, block.rows, block.warps)
     buffers = block.stages if grouped or form.descriptors else max(block.stages - 1, 1)
     copies = 0.0 if form.descriptors else block.load_bytes / product.copy_bytes / threads
     shared = buffers * block.load_bytes
     tile = block.rows * block.columns * ITEM_BYTES[product.out_dtype]
-    if form.descriptors and form.algorithm != "split_k":  # a tile of C is written from shared memory of its own
+    if written:  # from shared memory of its own
         shared += tile // (2 if form.halves else 1)
     return tile_footprint(sums, copies, grouped, shared)

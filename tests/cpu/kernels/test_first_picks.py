@@ -1,6 +1,8 @@
 """Configs that shipped kernels run with at first: a model's pick where nothing is measured and the model is sure."""
 
+import itertools
 import math
+import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +120,24 @@ def test_programs_share_the_tiles_of_a_product_that_has_few_and_many_terms(shape
     assert model.expected_ms(answer.config) <= model.expected_ms(default) <= model.expected_ms(alone)
 
 
+def test_few_rows_whose_loads_are_narrow_run_with_longer_steps_and_narrower_tiles():
+    model, space = model_of("matmul", (2, 852, 880), "float16")
+    default, answer = space.default_config, asked("matmul", (2, 852, 880), "float16").found
+    assert (answer.rung, answer.config["BK"], answer.config["BN"]) == ("expected", 128, 16)
+    assert model.expected_ms(default) > 1.4 * model.expected_ms(answer.config)
+
+
+def test_programs_that_walk_over_experts_have_a_multiprocessor_for_themselves():
+    model, space = model_of("grouped_matmul", (31795, 8, 640, 6848, 2), "float16")
+    described = Config({**space.default_config, "DESCRIPTORS": True})
+    times = {
+        (walks, stages): model.expected_ms(Config({**described, "PROGRAMS": walks, "num_stages": stages}))
+        for walks, stages in itertools.product((0, 1), (3, 4))
+    }
+    assert times[0, 3] < times[0, 4]  # two fit with three stages
+    assert times[1, 4] < times[1, 3]
+
+
 @pytest.mark.parametrize(
     ("strides", "dtype", "copied"),
     [
@@ -208,15 +228,19 @@ def test_a_tune_begins_with_the_config_that_a_model_picks_for_calls(drawn):
         ("matmul_fp8-4096x5120x8192", (4096, 5120, 8192), "float8_e4m3fn"),
     ],
 )
-def test_a_pick_is_faster_than_the_default_in_recorded_times(recording, shape, dtype):
+def test_a_pick_is_near_the_best_of_recorded_times_whatever_the_default_is(recording, shape, dtype):
     operation = kernels.load("matmul")
     problem = operation.problem(shape, dtype)
     space = plain_space(problem)
     rows = read(Path(__file__).resolve().parents[3] / "benchmarks" / "recordings" / f"{recording}.json.gz")["rows"]
     times = {Config(row["config"]): time_ms(row) for row in rows if row["status"] == "ok"}
-    pick = Model(operation.work(problem), Machine.of(H200)).first_pick(space, [], operation.least_gain)
-    assert times[pick.config] < times[space.default_config]
-    assert times[pick.config] < 1.02 * min(times.values())
+    model = Model(operation.work(problem), Machine.of(H200))
+    defaults = (space.default_config, *random.Random(0).sample(list(times), 20))
+    picks = {it: model.first_pick(replace(space, default=it), [], operation.least_gain) for it in defaults}
+    assert times[picks[space.default_config].config] < times[space.default_config]
+    near = [times[pick.config] < 1.02 * min(times.values()) for pick in picks.values() if pick is not None]
+    assert len(near) >= 19
+    assert all(near)
 
 
 @pytest.mark.parametrize("name", RANKED)

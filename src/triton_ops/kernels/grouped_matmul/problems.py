@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from triton_ops.base import require
-from triton_ops.cost_model import GemmTiles
+from triton_ops.cost_model import GemmTiles, ProductTiles
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels.call import Own, OwnConfigs, precision_of
 from triton_ops.kernels.tiles import DESCRIBABLE, K_STEP_BYTES, check_reach, describable, padded, strides_of, widest
@@ -83,7 +83,8 @@ def work(problem: Problem) -> Work:
         a_along_inner=x.strides[1] == 1, b_along_inner=weight.strides[1] == 1, batch=groups,
         copy_bytes=min(x.copied_bytes, weight.copied_bytes),
     )  # fmt: skip
-    return Work(2.0 * M * N * K, float(x.nbytes + weight_bytes + out.nbytes), tiles)
+    moved = float(x.nbytes + weight_bytes + out.nbytes)
+    return Work(2.0 * M * N * K, moved, ProductTiles(tiles, described=False))
 
 
 OWN = OwnConfigs({

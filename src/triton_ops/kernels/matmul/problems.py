@@ -107,14 +107,15 @@ def _by_memory(spec: TensorSpec, axis: int) -> TensorSpec:
 
 def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
     """Tiles that suit the extents; those of the transposed product are N rows by M columns."""
-    step = widest(K, 32)
+    step, few = widest(K, 32), M <= _SWAPPED_UP_TO and 2 * _tiles(M, N, 64, 64) <= _FEW_PROGRAMS
     return (
         Constraint(
             "rows", lambda BM, SWAPPED: suits(N if SWAPPED else M, BM),
             f"{{BM}} rows are too few or too many for {M} rows, or for {N} with swapped operands",
         ),
         Constraint(
-            "columns", lambda BN, SWAPPED: suits(M if SWAPPED else N, BN),
+            "columns", lambda BN, SWAPPED: suits(M if SWAPPED else N, BN)
+            or (not SWAPPED and few and N >= BN),  # narrow tiles leave no half of the multiprocessors idle
             f"{{BN}} columns are too few or too many for {N} columns, or for {M} with swapped operands",
         ),
         Constraint("step", lambda BK: step >= BK, f"a step of {{BK}} is over twice the padded K of {K}"),
