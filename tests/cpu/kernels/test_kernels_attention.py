@@ -498,7 +498,8 @@ def compiled(cli, of, shape, config, target, dtype):
     """What `triton-ops compile` says of one config."""
     words = [word for name, value in config.items() for word in ("--space", f"{name}={str(value).lower()}")]
     extents = "x".join(map(str, shape))
-    ran = cli("compile", of.name, "--gpu", target, "--shape", extents, "--dtype", dtype, "--json", *words)
+    options = ("--timeout", "600", "--json")  # other programs may leave a compiler a tenth of a CPU
+    ran = cli("compile", of.name, "--gpu", target, "--shape", extents, "--dtype", dtype, *options, *words)
     assert ran.code == 0, ran.err
     (result,) = json.loads(ran.out)["items"]
     return result

@@ -232,7 +232,8 @@ def test_work_reads_the_weights_that_are_used():
 def test_forms_compile_for_hopper_and_fit(cli, shared_fork_server, shape, form):
     config = {**operation.space_for(operation.problem(shape)).default_config, **form}
     words = [word for name, value in config.items() for word in ("--space", f"{name}={str(value).lower()}")]
-    ran = cli("compile", "grouped_matmul", "--gpu", "sm_90", "--shape", "x".join(map(str, shape)), "--json", *words)
+    asked = ("--gpu", "sm_90", "--shape", "x".join(map(str, shape)), "--timeout", "600", "--json")
+    ran = cli("compile", "grouped_matmul", *asked, *words)
     assert ran.code == 0, ran.err
     (result,) = json.loads(ran.out)["items"]
     assert (result["status"], result["mma"]) == ("ok", "wgmma" if shape is PREFILL else "mma.sync")

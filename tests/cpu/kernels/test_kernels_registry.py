@@ -124,7 +124,7 @@ def test_default_compiles_for_hopper_and_hardly_spills(cli, shared_fork_server, 
     shape, dtype = next(iter(operation.problems.values()))
     default = operation.space_for(operation.problem(shape, dtype)).default_config
     values = [word for tunable, value in default.items() for word in ("--space", f"{tunable}={str(value).lower()}")]
-    asked = ("--gpu", "sm_90", "--shape", "x".join(map(str, shape)), "--dtype", dtype, "--json")
+    asked = ("--gpu", "sm_90", "--shape", "x".join(map(str, shape)), "--dtype", dtype, "--timeout", "600", "--json")
     ran = cli("compile", name, *asked, *values)
     assert ran.code == 0, ran.err
     (result,) = json.loads(ran.out)["items"]
