@@ -13,8 +13,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 import triton_ops
-from triton_ops.backend import Executable, doctor, triton_process, use_ptxas
+from triton_ops.backend import Executable, triton_process, use_ptxas
 from triton_ops.backend.triton_process import Assembler, assembler_in_use, installed_assemblers, suspicion
+from triton_ops.cli import doctor
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Status
 

@@ -11,7 +11,7 @@ hidden_lists = pytest.importorskip("benchmarks.tuning.hidden_lists")
 
 from tests.planned_gpu import Planned  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
-from triton_ops.dispatch import deciding  # noqa: E402
+from triton_ops.dispatch import comparing  # noqa: E402
 from triton_ops.evaluation import Stations  # noqa: E402
 from triton_ops.request import request  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
@@ -106,7 +106,7 @@ def planned(monkeypatch, tmp_path):
     monkeypatch.setattr(request, "gpu_missing", lambda: "")
     monkeypatch.setattr(request, "device_of", lambda *_: "cuda:0")
     monkeypatch.setattr(request.TuneProblem, "device_of", staticmethod(lambda *_: "cuda:0"))
-    monkeypatch.setattr(deciding.evaluation, "start_one_early", lambda *_, **__: False)
+    monkeypatch.setattr(comparing.evaluation, "start_one_early", lambda *_, **__: False)
     monkeypatch.setattr(Stations, "early_process", lambda _: nullcontext())
     monkeypatch.setattr(Stations, "begin", lambda *_, **__: Blocks)
     monkeypatch.setattr(hidden_lists, "ran", lambda *_: {})

@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from triton_ops import CacheError, DeviceError, TargetError
-from triton_ops.benchmark.timing import own_ms
-from triton_ops.compile_modes.command_inductor import beside_own
+from triton_ops.compile_modes.command_inductor import _own_ms, beside_own
 from triton_ops.compile_modes.compiled_files import CacheContent
 from triton_ops.compile_modes.compiled_graphs import (
     GraphNode,
@@ -228,7 +227,7 @@ def test_own_matmul_stands_among_inductors_candidates():
     assert replace(first, sizes="256x8, 9x1024").product is None
     if not torch.cuda.is_available():
         with pytest.raises(DeviceError, match="no GPU"):
-            own_ms(*first.product)
+            _own_ms(*first.product)
 
 
 def test_traces_of_one_name_are_told_apart(tmp_path, cli):
