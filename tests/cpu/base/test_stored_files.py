@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import select
 import stat
 import threading
 import time
@@ -93,6 +94,27 @@ def test_no_file_stays_open(tmp_path, none_left_open):
                     lambda: NamedFile(pipe).write("x"), lambda: NamedFile(tmp_path).write("x")):  # fmt: skip
         with pytest.raises(OSError):  # noqa: PT011 - each has another reason
             refused()
+
+
+@LINUX
+def test_who_writes_into_a_pipe_waits_for_its_reader_without_asking_again_and_again(tmp_path):
+    path, content = tmp_path / "pipe", b"x" * (1 << 20)
+    os.mkfifo(path)
+    reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    writer = threading.Thread(target=NamedFile(path).write, args=(content,))
+    writer.start()
+    select.select([reading], [], [])
+    flags = {
+        int(number.name): int((DESCRIPTORS.parent / "fdinfo" / number.name).read_text().split()[3], 8)
+        for number in [*DESCRIPTORS.iterdir()]
+        if os.path.lexists(number) and number.readlink() == path
+    }
+    (written,) = (value for number, value in flags.items() if number != reading)
+    os.set_blocking(reading, True)
+    with os.fdopen(reading, "rb") as file:
+        assert file.read() == content
+    writer.join()
+    assert not written & os.O_NONBLOCK
 
 
 @pytest.mark.parametrize(("limit", "whole"), [(4, True), (3, False)])

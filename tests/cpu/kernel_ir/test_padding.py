@@ -240,3 +240,10 @@ def test_a_change_of_as_many_draws_as_are_enough_is_a_harm_and_of_fewer_is_none(
     for enough, harmful in ((1, True), (most, True), (most + 1, False)):
         monkeypatch.setattr(draws, "_ENOUGH", enough)
         assert bool(harm(padding)) == harmful
+
+
+@pytest.mark.parametrize(("close", "harmful"), [(4.0, False), (3.9, True)])
+def test_a_product_of_padded_lanes_harms_if_it_is_not_close_to_0(close, harmful, monkeypatch):
+    (harm,) = harms(DOT.format(left="", right="")).values()
+    monkeypatch.setattr(draws, "_CLOSE", close)
+    assert bool(harm(2.0)) == bool(harm(-2.0)) == harmful
