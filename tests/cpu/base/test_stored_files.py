@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import select
 import stat
 import threading
 import time
@@ -95,6 +96,27 @@ def test_no_file_stays_open(tmp_path, none_left_open):
             refused()
 
 
+@LINUX
+def test_who_writes_into_a_pipe_waits_for_its_reader_without_asking_again_and_again(tmp_path):
+    path, content = tmp_path / "pipe", b"x" * (1 << 20)
+    os.mkfifo(path)
+    reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    writer = threading.Thread(target=NamedFile(path).write, args=(content,))
+    writer.start()
+    select.select([reading], [], [])
+    flags = {
+        int(number.name): int((DESCRIPTORS.parent / "fdinfo" / number.name).read_text().split()[3], 8)
+        for number in [*DESCRIPTORS.iterdir()]
+        if os.path.lexists(number) and number.readlink() == path
+    }
+    (written,) = (value for number, value in flags.items() if number != reading)
+    os.set_blocking(reading, True)
+    with os.fdopen(reading, "rb") as file:
+        assert file.read() == content
+    writer.join()
+    assert not written & os.O_NONBLOCK
+
+
 @pytest.mark.parametrize(("limit", "whole"), [(4, True), (3, False)])
 def test_a_file_of_as_many_bytes_as_are_allowed_is_read(tmp_path, limit, whole):
     path = tmp_path / "file"
@@ -108,18 +130,16 @@ def test_a_file_of_as_many_bytes_as_are_allowed_is_read(tmp_path, limit, whole):
             assert caught.value.errno == errno.EFBIG
 
 
-def test_what_was_read_first_counts_among_the_bytes_that_are_allowed():
+def test_what_was_read_first_counts_among_the_bytes_that_are_allowed_and_for_more_nobody_is_waited_for():
     reading, writing = os.pipe()
-    os.write(writing, b"cde")
-    os.close(writing)
-    assert read_all(reading, 5, b"ab") == b"abcde"
-    os.close(reading)
-    reading, writing = os.pipe()
-    os.write(writing, b"cde")
-    os.close(writing)
-    with pytest.raises(OSError, match="larger than 4 bytes"):
-        read_all(reading, 4, b"ab")
-    os.close(reading)
+    os.set_blocking(reading, False)
+    with os.fdopen(reading, "rb", buffering=0), os.fdopen(writing, "wb", buffering=0) as pipe:
+        pipe.write(b"cde")
+        with pytest.raises(OSError, match="larger than 4 bytes"):
+            read_all(reading, 4, b"ab")
+        pipe.write(b"cde")
+        pipe.close()
+        assert read_all(reading, 5, b"ab") == b"abcde"
 
 
 def test_bytes_are_appended_to_a_file_of_the_size_that_is_named_alone(tmp_path):

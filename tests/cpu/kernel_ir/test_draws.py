@@ -88,6 +88,25 @@ def test_a_reduction_is_that_of_three_places(how, function):
     assert draw(reduced) == pytest.approx(function(function(parts[0], parts[1]), parts[2]))
 
 
+@pytest.mark.parametrize(
+    ("how", "count"),
+    [("arith.addf tt.reduce.return", 2), ("arith.addf arith.addf tt.reduce.return", 1),
+     ("math.exp tt.reduce.return", 1), ("new.thing tt.reduce.return", 1)],
+)  # fmt: skip
+def test_another_reduction_is_some_number_that_its_data_decide(how, count):
+    """Of several operands, of several steps, or by what makes one number of one: it is the same for the same data."""
+    known, draw = draw_of()
+    terms, data = known.terms, known.accesses[1].value.term
+    several = [data, terms.make("argument", "y")][:count]
+    reduced, again, other = (
+        draw(terms.make("tt.reduce", "f32", how, number, 0, *operands))
+        for number, operands in ((7, several), (7, several), (7, several[1:] or [terms.make("argument", "z")]))
+    )
+    assert (np.abs(reduced) <= 2).all()
+    assert (reduced == again).all()
+    assert not (reduced == other).any()
+
+
 def test_a_product_is_the_sum_of_three_places_beside_what_it_began_with():
     body = DOT.format(left="", right="") + "    tt.store %xr, %d : tensor<32x32x!tt.ptr<f32>>\n"
     known, draw = draw_of(body, places={0: 1, 1: 4})

@@ -213,3 +213,37 @@ def test_a_running_maximum_hides_what_is_less_than_its_begin_where_it_alone_uses
 ):
     (harm,) = (one for one in harms(RUNNING.format(begin=begin, how=how, more=more)).values())
     assert bool(harm(padding)) == harmful
+
+
+CARRIED = """
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %zero = arith.constant dense<0.000000e+00> : tensor<128xf32>
+    %w = scf.for %i = %c0 to %arg2 step %c1 iter_args(%k = %zero) -> (tensor<128xf32>)  : i32 {
+      %v = tt.load %8, %6 : tensor<128x!tt.ptr<f32>>
+      %n = arith.addf %k, %v : tensor<128xf32>
+      scf.yield %n : tensor<128xf32>
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "padding"),
+    [
+        (REDUCE.format(of="%9", how="arith.addf"), 1.0), (DOT.format(left="", right=""), 2.0),
+        (CARRIED + REDUCE.format(of="%w", how="arith.addf"), 1.0),
+    ],
+)  # fmt: skip
+def test_a_change_of_as_many_draws_as_are_enough_is_a_harm_and_of_fewer_is_none(body, padding, monkeypatch):
+    (harm,) = harms(body).values()
+    most = draws.DRAWS if "tt.dot" in body else draws.DRAWS // 2  # all, or all with tiny arguments and all with others
+    for enough, harmful in ((1, True), (most, True), (most + 1, False)):
+        monkeypatch.setattr(draws, "_ENOUGH", enough)
+        assert bool(harm(padding)) == harmful
+
+
+@pytest.mark.parametrize(("close", "harmful"), [(4.0, False), (3.9, True)])
+def test_a_product_of_padded_lanes_harms_if_it_is_not_close_to_0(close, harmful, monkeypatch):
+    (harm,) = harms(DOT.format(left="", right="")).values()
+    monkeypatch.setattr(draws, "_CLOSE", close)
+    assert bool(harm(2.0)) == bool(harm(-2.0)) == harmful
