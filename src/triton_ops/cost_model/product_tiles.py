@@ -60,6 +60,7 @@ class TileLoop(NamedTuple):
     at_once: int = 0  # blocks that run on a multiprocessor; 0 for as many as fit
     turns: float = 1.0  # tiles of a block, one after the other
     finish_cycles: float = 0.0  # of what is computed of a tile's sums after its last step
+    chain_cycles: float = 0.0  # of a step's matrix instructions that wait for each other's sums
 
 
 def loop_schedule(loop: TileLoop, footprint: Footprint, machine: Machine) -> Schedule:
@@ -78,7 +79,7 @@ def _wave(loop: TileLoop, footprint: Footprint, machine: Machine, depth: int, bl
     shared_ns = depth * loop.shared_bytes / (machine.shared_bytes_per_cycle * costs.shared_share * clock)
     spilled = 2 * footprint.spill_bytes * 32 * loop.warps  # written and read again in every step
     times = {
-        "matrix units": mma_ns + loop.lockstep * shared_ns,
+        "matrix units": max(mma_ns, loop.chain_cycles / clock) + loop.lockstep * shared_ns,
         "shared memory": shared_ns,
         "load unit": depth * loop.lines * costs.line_cycles / clock,
         "L2": depth * loop.load_bytes / (machine.port_bytes_per_cycle * clock),
@@ -119,6 +120,7 @@ _ASYNC_BYTES = 4  # of the least copy that runs ahead of the products: PTX ISA, 
 _LINE_COPIES = 16  # that cost the load unit a line, however narrow: set on products with copies of 1 and 2 bytes
 _GROUP_ROWS = 64  # rows of a warp-group instruction
 _WIDEST = 256  # most columns of a warp-group instruction
+_INSTRUCTION_CYCLES, _INSTRUCTION_TERMS = 33, 16  # of one warp's matrix instruction of 16 bits: until its sum is there
 _ONE_STEP = 32  # elements of 8 bits along K that one instruction takes: in such a step there is one, and none waits
 _SERIALISED = 0.5  # chance that 8-bit tiles of 256 columns are serialised: in one of two kernels' texts
 
@@ -181,6 +183,7 @@ class TileBlock(NamedTuple):
     stages: int
     group: int  # tile rows that programs walk down before they move on to the next tile column
     item_bytes: int  # of an element of A and B
+    parts: int = 1  # of a step, each with a sum of its own
 
     @property
     def load_bytes(self) -> int:
@@ -245,9 +248,20 @@ def mma_cycles(machine: Machine, block: TileBlock, dtype: str) -> float:
     rate = machine.mma_flops_per_cycle[dtype]
     if warp_groups(machine, block.rows, block.warps):
         return flops / rate
-    across = warp_grid(block.rows, block.columns, block.warps)[1]
+    across = warp_grid(block.rows, block.columns, block.warps)[1] if block.parts == 1 else 1
     repeated = max(1.0, 8 * across / block.columns)  # with more warps than columns, some repeat the work of others
     return flops * repeated / (rate * machine.mma_sync_share)
+
+
+def _chain_cycles(machine: Machine, block: TileBlock, dtype: str) -> float:
+    """Cycles of a step's instructions of one warp, each of which adds to the sum of the one before.
+
+    Hopper's warps multiply 8-bit floats as 16-bit ones, which takes twice the instructions; no other chain was recorded
+    that takes longer than its step's loads.
+    """
+    if "float8" not in dtype or not machine.wgmma or warp_groups(machine, block.rows, block.warps):
+        return 0.0
+    return _INSTRUCTION_CYCLES * block.step / block.parts / _INSTRUCTION_TERMS
 
 
 def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: Footprint) -> TileLoop:
@@ -264,6 +278,7 @@ def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: F
         stages=block.stages,
         warps=block.warps,
         mma_cycles=mma_cycles(machine, block, tiles.dtype),
+        chain_cycles=_chain_cycles(machine, block, tiles.dtype),
         shared_bytes=reads + block.load_bytes,
         lines=max(
             _lines(block.rows, block, tiles.a_along_inner) + _lines(block.columns, block, tiles.b_along_inner),
@@ -352,7 +367,8 @@ class ProductTiles:
         check_matrix_units(machine, self.dtype)
         config = self._pipelined(config, form)
         product = _transposed(self.product) if form.swapped else self.product
-        block = block_of(product, config)
+        block = block_of(product, config)._replace(parts=form.step_parts)
+        promoted = self.promoted and form.step_parts == 1
 
         def schedule(footprint: Footprint) -> Schedule:
             if form.descriptors and footprint.serialised is None:  # no tile that descriptors copy has been seen so
@@ -362,7 +378,7 @@ class ProductTiles:
             if form.sums > 1:  # matrix instructions are of the columns of one sum
                 one = block._replace(columns=block.columns // form.sums)
                 loop = loop._replace(lockstep=lockstep(machine, one, footprint.serialised))
-            if self.promoted and not form.by_turns:  # all warps promote at once, and no product runs beside it
+            if promoted and not form.by_turns:  # all warps promote at once, and no product runs beside it
                 loop = loop._replace(mma_cycles=loop.mma_cycles + _promotion_cycles(block, config))
             walked = _of_programs(loop, block, form, machine)
             times = loop_schedule(walked, footprint, machine)
@@ -375,7 +391,7 @@ class ProductTiles:
             times = Schedule(time_ms, times.waves, times.alone_ms)
             return _with_second_launch(times, loop, block, form, machine)
 
-        sums = _sums(block, form.sums, self.promoted, self.scaled)
+        sums = _sums(block, form.sums, promoted, self.scaled) * form.step_parts
         written = self.described and form.descriptors and form.algorithm != "split_k"
         return TilePlan(block.warps, _form_guess(block, sums, form, machine, product, written), schedule)
 
@@ -403,10 +419,12 @@ class _Form(NamedTuple):
     sums: int
     ahead: int
     by_turns: bool
+    step_parts: int  # of a step's terms, each with a sum of its own
 
 
 def _form(config: Mapping[str, Any]) -> _Form:
-    programs = int(config.get("PROGRAMS", 0))
+    programs, sums = int(config.get("PROGRAMS", 0)), max(int(config.get("SUMS", 1)), 1)
+    in_parts = config.get("FORM") == "parts"
     return _Form(
         algorithm=str(config.get("ALGORITHM", "persistent" if programs else "tiles")),
         programs=max(programs, 1),
@@ -414,10 +432,11 @@ def _form(config: Mapping[str, Any]) -> _Form:
         swapped=bool(config.get("SWAPPED", False)),
         descriptors=bool(config.get("DESCRIPTORS", False)) or config.get("LOADS", "pointers") != "pointers",
         described_ns=_DESCRIBED_NS if config.get("DESCRIPTORS", False) or config.get("LOADS") == "device" else 0.0,
-        halves=bool(config.get("HALVES", False)) or int(config.get("SUMS", 1)) > 1,
-        sums=max(int(config.get("SUMS", 1)), 1),
+        halves=bool(config.get("HALVES", False)) or (sums > 1 and not in_parts),
+        sums=1 if in_parts else sums,
         ahead=int(config.get("AHEAD", 0)),
         by_turns=config.get("FORM") == "gluon",
+        step_parts=sums if in_parts else 1,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from triton_ops.backend import TritonKernel
@@ -44,14 +44,15 @@ def form_in_gluon(kernel: str, function: str, *outputs: str) -> dict[str, Triton
     return {"gluon": TritonKernel(vars(own)[function], own.gluon_grid, outputs=outputs, made=own.gluon_descriptors)}
 
 
-def fixed_in_gluon(name: str, value: object) -> Constraint:
-    """The constraint of a tunable of which the form in Gluon has one value."""
-    return Constraint(
-        f"gluon_{name.lower()}",
-        lambda FORM, **own: FORM == "triton" or own[name] == value,
-        f"the form in Gluon has {name}={value}, not {{{name}}}",
-        names=("FORM", name),
-    )
+def fixed_in(form: str, values: Mapping[str, object]) -> Iterator[Constraint]:
+    """The constraints of tunables of which a form has one value each."""
+    for name, value in values.items():
+        yield Constraint(
+            f"{form}_{name.lower()}",
+            lambda FORM, name=name, value=value, **own: form != FORM or own[name] == value,
+            f"the form {form} has {name}={value}, not {{{name}}}",
+            names=("FORM", name),
+        )
 
 
 def padded(extent: int, smallest: int) -> int:

@@ -43,6 +43,12 @@ FORMS = {
     "named": {**SMALL, "FORM": "triton", "BUFFERS": 0, "APART": False},
     "wide": {**SMALL, "BLOCK_N": 256, "BLOCK_K": 128},
 }
+PARTS = {**SMALL, "FORM": "parts", "BLOCK_N": 8, "BLOCK_K": 128}
+FEW_ROWS = {
+    "parts": PARTS,
+    "a sum for each warp": {**PARTS, "BLOCK_N": 32, "BLOCK_K": 256, "SUMS": 8, "num_warps": 8},
+    "several sums for a warp": {**PARTS, "BLOCK_M": 32, "BLOCK_K": 512, "SUMS": 16},
+}
 SCALINGS = ["tensor", "row", "block"]
 
 
@@ -77,6 +83,34 @@ def test_every_form_is_that_of_float64(interpreted, form, scaling):
     # 272 terms are more than two blocks of 128, and rows of 272 bytes allow descriptors. Three rows of two tiles each
     # are a whole group and a short one, and no size is that of whole tiles.
     assert interpreted(product_error, (35, 40, 272), scaling, FORMS[form]) <= 1e-5
+
+
+def few_rows_error(shape, scaling, config):
+    given, bias = stored(shape, scaling), drawn(shape[1])
+    result = fp8_gemm(*given, torch.float32, bias=bias, config=config)
+    return off([result], [right_of(*given, bias)])
+
+
+@pytest.mark.parametrize("scaling", ["tensor", "row"])
+@pytest.mark.parametrize("shape", [(1, 40, 800), (31, 70, 1300)])
+@pytest.mark.parametrize("form", FEW_ROWS)
+def test_the_form_of_parts_is_that_of_float64(interpreted, form, shape, scaling):
+    assert interpreted(few_rows_error, shape, scaling, FEW_ROWS[form]) <= 1e-5
+
+
+def refused_parts():
+    few, many, block = (
+        stored(shape, by) for shape, by in (((20, 64, 512), "row"), ((64, 64, 512), "row"), ((20, 64, 512), "block"))
+    )
+    asked = [
+        (many, PARTS), (block, PARTS), (few, {**PARTS, "BLOCK_K": 64}), (few, {**PARTS, "SUMS": 2}),
+        (few, {**PARTS, "LOADS": "host"}), (few, {**PARTS, "BUFFERS": 4}), (few, {**SMALL, "SUMS": 4}),
+    ]  # fmt: skip
+    return [error_of(fp8_gemm, *given, torch.float16, config=config)[0] for given, config in asked]
+
+
+def test_the_form_of_parts_is_refused_where_it_is_wrong(interpreted):
+    assert interpreted(refused_parts) == ["ConfigValueError"] * 7
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)

@@ -24,7 +24,7 @@ from triton_ops.device import probe
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels.call import Own, OwnConfigs, precision_of, whole_from
 from triton_ops.kernels.jit import INTERPRETED
-from triton_ops.kernels.tiles import DESCRIBABLE, describable, fixed_in_gluon, form_in_gluon, padded, widest
+from triton_ops.kernels.tiles import DESCRIBABLE, describable, fixed_in, form_in_gluon, padded, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 
@@ -147,7 +147,7 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
             ROLES_NEED,
         ),
         Constraint("gluon", lambda FORM: FORM == "triton" or whole, _GLUON_NEEDS),
-        *map(fixed_in_gluon, GLUON_HAS, GLUON_HAS.values()),
+        *fixed_in("gluon", GLUON_HAS),
     )  # fmt: skip
     default = default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype, summed)
     tiles = queries * batch * heads // GLUON_HAS["BLOCK_M"]

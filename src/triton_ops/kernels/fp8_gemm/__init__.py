@@ -12,7 +12,13 @@ from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype
 from triton_ops.kernels.fp8_gemm import problems
-from triton_ops.kernels.fp8_gemm.kernel import fp8_gemm_kernel, grid, host_descriptors
+from triton_ops.kernels.fp8_gemm.kernel import (
+    fp8_gemm_kernel,
+    grid,
+    host_descriptors,
+    parts_grid,
+    parts_kernel,
+)
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads
@@ -96,7 +102,11 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
 _KERNEL = call.ShippedKernel.of(
     "fp8_gemm",
     FormsKernel(
-        {"triton": TritonKernel(fp8_gemm_kernel, grid, outputs=("c",), made=host_descriptors), **problems.gluon_form()},
+        {
+            "triton": TritonKernel(fp8_gemm_kernel, grid, outputs=("c",), made=host_descriptors),
+            "parts": TritonKernel(parts_kernel, parts_grid, outputs=("c",)),
+            **problems.gluon_form(),
+        },
         default="triton",
         others=("BUFFERS", "APART"),
     ),
@@ -139,8 +149,8 @@ def fp8_gemm(
         bias: [N], bfloat16 | float16 | float32, contiguous; None is 0.
         fast_accum: Whether sums need not be promoted. It is ignored where scales are by block.
         config: A value for each of BLOCK_M, BLOCK_N, BLOCK_K, num_warps and num_stages, and if you like GROUP_SIZE_M,
-            PROMOTE, LOADS, SWAPPED, PROGRAMS, HALVES, SUMS and AHEAD, or FORM, BUFFERS and APART for the form in Gluon;
-            None takes the winner of a record, else the default.
+            PROMOTE, LOADS, SWAPPED, PROGRAMS, HALVES, SUMS and AHEAD, or FORM, with SUMS for `parts`, and BUFFERS and
+            APART for `gluon`; None takes the winner of a record, else the default.
         tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
 
     Returns:

@@ -266,3 +266,40 @@ def fp8_gemm_kernel(
             stride_asm, stride_ask, stride_bsk, stride_bsn, N, 1, BLOCKED, FAST, C_DESCRIBED, SWAPPED,
             BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, PROMOTE, LOADS, PROGRAMS, HALVES, SUMS, AHEAD,
         )  # fmt: skip
+
+
+def parts_grid(meta: Mapping[str, Any]) -> tuple[int]:
+    """One program for each tile of the form of parts."""
+    return (triton.cdiv(meta["M"], meta["BLOCK_M"]) * triton.cdiv(meta["N"], meta["BLOCK_N"]),)
+
+
+@triton.jit
+def parts_kernel(
+    a, b, c, a_scale, b_scale, bias, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_asm, stride_bsn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SUMS: tl.constexpr = 4,
+):  # fmt: skip
+    """As `fp8_gemm_kernel` without scales by block, for few rows: each of SUMS sums has its part of every step's terms.
+
+    A tile of few rows is multiplied by the instructions of single warps, each of which waits for the sum of the one
+    before. Several sums for a tile make these chains shorter, and its warps need not repeat each other's work. Hopper
+    multiplies 8-bit floats as 16-bit ones there, and adds up in float32: no sum is promoted.
+    """
+    PART: tl.constexpr = BLOCK_K // SUMS
+    tile_columns = tl.cdiv(N, BLOCK_N)
+    m0, n0 = tl.program_id(0) // tile_columns * BLOCK_M, tl.program_id(0) % tile_columns * BLOCK_N
+    m, n = tl.arange(0, BLOCK_M)[None, :, None], tl.arange(0, BLOCK_N)[None, None, :]
+    k = tl.arange(0, SUMS)[:, None] * PART + tl.arange(0, PART)[None, :]
+    left_k, right_k = k[:, None, :], k[:, :, None]
+    left_tile = a + m0.to(tl.int64) * stride_am + (m * stride_am + left_k * stride_ak)
+    right_tile = b + n0.to(tl.int64) * stride_bn + (right_k * stride_bk + n * stride_bn)
+    sums = tl.zeros((SUMS, BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k0 in range(0, K, BLOCK_K):
+        left = multiplicand(tl.load(left_tile, mask=(m < M - m0) & (left_k < K - k0), other=0.0))
+        right = multiplicand(tl.load(right_tile, mask=(n < N - n0) & (right_k < K - k0), other=0.0))
+        sums = tl.dot(left, right, sums)
+        left_tile += BLOCK_K * stride_ak
+        right_tile += BLOCK_K * stride_bk
+    written(
+        tl.sum(sums, 0), c, None, a_scale, b_scale, bias, m0, n0, M, N, stride_asm, stride_bsn, N, 1,
+        False, False, False, False, BLOCK_M, BLOCK_N,
+    )  # fmt: skip

@@ -22,8 +22,9 @@ from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntR
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, Work
 
 gluon_form = partial(tiles.form_in_gluon, "fp8_gemm", "gluon_fp8_kernel", "c")
-FORMS = ("triton", "gluon")
-_BUFFERS = (0, 3, 4)  # 0 is for the form in Triton
+FORMS = ("triton", "gluon", "parts")
+_BUFFERS = (0, 3, 4)  # 0 is for the forms in Triton
+_SUMS = (1, 2, 4, 8, 16)  # more than two are for the form of parts
 
 OWN = OwnConfigs({
     "FORM": Own(Choice(FORMS), optional=True),
@@ -33,12 +34,12 @@ OWN = OwnConfigs({
     "SWAPPED": Own(Flag(), optional=True),
     "PROGRAMS": Own(Choice([0, 1, 2]), optional=True),
     "BLOCK_M": PowerOfTwo(16, 256),
-    "BLOCK_N": PowerOfTwo(16, 256),
-    "BLOCK_K": PowerOfTwo(64, 256),
+    "BLOCK_N": PowerOfTwo(8, 256),
+    "BLOCK_K": PowerOfTwo(64, 1024),
     "GROUP_SIZE_M": Own(Choice([4, 8, 16]), optional=True),
     "PROMOTE": Own(Choice([0, 64, 128]), optional=True),
     "HALVES": Own(Flag(), optional=True),
-    "SUMS": Own(Choice([1, 2]), one_of((1, 2)), optional=True),
+    "SUMS": Own(Choice(_SUMS), one_of(_SUMS), optional=True),
     "AHEAD": Own(
         Choice([0, 1, 2, 4]),
         ValueRule("a whole number from 0; true is 1", lambda value: isinstance(value, int) and value >= 0),
@@ -52,12 +53,17 @@ _GLUON_HAS = {
     "LOADS": "host", "SWAPPED": False, "PROGRAMS": 1, "PROMOTE": 0, "HALVES": False, "SUMS": 2, "AHEAD": 0,
     "num_stages": 4,
 }  # fmt: skip
-"""What the form in Gluon always does, by the tunables of the other; its `num_stages` are its BUFFERS."""
+"""What the form in Gluon always does, by the tunables of the others; its `num_stages` are its BUFFERS."""
+_PARTS_HAVE = {
+    "LOADS": "pointers", "SWAPPED": False, "PROGRAMS": 0, "GROUP_SIZE_M": 8, "PROMOTE": 0, "HALVES": False, "AHEAD": 0,
+}  # fmt: skip
+_PARTS_UP_TO = 32  # rows of C
 _WIDE_BYTES = 4  # of an element of C: half a tile of them leaves room for three buffers
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
 _TWO_FIT = 128 * 128  # elements of a tile of which two programs have room on a multiprocessor
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill the rows of the matrix instructions
 _LONGEST_GROUP = 8  # tile rows of a group of the form in Triton
+_LEAST_PART = 32  # terms of a step that a sum of the form of parts has: what an instruction takes of 8 bits
 _MOST_STAGES = 5  # of tiles whose steps are copied slowly enough to keep the memory busy
 _MOST_UNROLLED = 16  # stages of all unrolled steps
 
@@ -69,7 +75,7 @@ def config_space(problem: Problem) -> ConfigSpace:
     fast, result = bool(problem["FAST"]), bool(problem["C_DESCRIBED"])
     whole = has_descriptors and result and not (blocked or fast) and bool(gluon_form())
     rules = (
-        *_form_rules(whole, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4),
+        *_form_rules(whole, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4, M <= _PARTS_UP_TO and not blocked),
         *_tile_rules(M, N, K),
         *_copy_rules(has_descriptors, result),
         *_promotion(blocked, fast),
@@ -82,17 +88,17 @@ def config_space(problem: Problem) -> ConfigSpace:
     return ConfigSpace(OWN.tunables, rules, default_config(M, N, K))
 
 
-def _form_rules(whole: bool, buffers: int) -> tuple[Constraint, ...]:
-    """The form in Gluon where it can compute the problem, with as many buffers as shared memory holds."""
+def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
+    """The forms where they can compute the problem; that in Gluon has as many buffers as shared memory holds."""
     return (
         Constraint(
-            "gluon", lambda FORM: FORM == "triton" or whole,
+            "gluon", lambda FORM: FORM != "gluon" or whole,
             "the form in Gluon promotes its sums, has no scales by block, and reads and writes by descriptors alone; "
             "a Triton without Gluon for Hopper lacks it",
         ),
         Constraint(
             "buffers", lambda FORM, BUFFERS: (buffers if FORM == "gluon" else 0) == BUFFERS,
-            f"{{BUFFERS}} buffers: the form in Gluon has {buffers} for this result, and the other none of its own",
+            f"{{BUFFERS}} buffers: the form in Gluon has {buffers} for this result, and the others none of their own",
         ),
         Constraint(
             "apart", lambda FORM, APART: FORM == "gluon" or not APART,
@@ -102,7 +108,18 @@ def _form_rules(whole: bool, buffers: int) -> tuple[Constraint, ...]:
             "long_groups", lambda FORM, GROUP_SIZE_M: FORM == "gluon" or GROUP_SIZE_M <= _LONGEST_GROUP,
             "groups of {GROUP_SIZE_M} tile rows are for the form in Gluon",
         ),
-        *(tiles.fixed_in_gluon(name, value) for name, value in {**_GLUON_TILE, **_GLUON_HAS}.items()),
+        *tiles.fixed_in("gluon", {**_GLUON_TILE, **_GLUON_HAS}),
+        Constraint(
+            "parts", lambda FORM, BLOCK_M, SUMS, BLOCK_K: FORM != "parts"
+            or (few and BLOCK_M <= _PARTS_UP_TO and max(SUMS, 4) * _LEAST_PART <= BLOCK_K),
+            f"the form of parts is for up to {_PARTS_UP_TO} rows without scales by block, and for steps of which each "
+            f"sum has {_LEAST_PART} terms",
+        ),
+        Constraint(
+            "narrow", lambda FORM, BLOCK_N, BLOCK_K: FORM == "parts" or (BLOCK_N >= 16 and BLOCK_K <= 256),
+            "tiles of {BLOCK_N} columns and steps of {BLOCK_K} are for the form of parts",
+        ),
+        *tiles.fixed_in("parts", _PARTS_HAVE),
     )  # fmt: skip
 
 
@@ -110,7 +127,7 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
     step = widest(K, 64)
     return (
         Constraint(
-            "rows", lambda BLOCK_M, SWAPPED: suits(N if SWAPPED else M, BLOCK_M),
+            "rows", lambda FORM, BLOCK_M, SWAPPED: FORM == "parts" or suits(N if SWAPPED else M, BLOCK_M),
             f"{{BLOCK_M}} rows are too few or too many for {M} rows, or for {N} with swapped operands",
         ),
         Constraint(
@@ -124,8 +141,8 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
             f"swapped operands are for up to {_SWAPPED_UP_TO} rows; {M} rows fill those of the matrix instructions",
         ),
         Constraint(
-            "accumulator", lambda FORM, BLOCK_M, BLOCK_N, num_warps: FORM == "gluon"  # twice the warps multiply
-            or _MOST_SUMS * num_warps >= 8 * BLOCK_M * BLOCK_N,
+            "accumulator", lambda FORM, BLOCK_M, BLOCK_N, SUMS, num_warps: FORM == "gluon"  # twice the warps multiply
+            or _MOST_SUMS * num_warps >= 8 * BLOCK_M * BLOCK_N * (SUMS if FORM == "parts" else 1),
             "an accumulator of {BLOCK_M} by {BLOCK_N} takes over 128 registers of each thread of {num_warps} warps",
         ),
         Constraint(
@@ -186,10 +203,11 @@ def _promotion(blocked: bool, fast: bool) -> tuple[Constraint, ...]:
     )
     sums = Constraint(
         "sums",
-        lambda SUMS, PROMOTE, LOADS, SWAPPED, BLOCK_N, BLOCK_K: SUMS == 1
-        or (not (fast and not blocked) and PROMOTE == 0 and FP8Format.block >= BLOCK_K
+        lambda FORM, SUMS, PROMOTE, LOADS, SWAPPED, BLOCK_N, BLOCK_K, num_warps: num_warps <= SUMS if FORM == "parts"
+        else SUMS == 1 or (SUMS == 2 and not (fast and not blocked) and PROMOTE == 0 and FP8Format.block >= BLOCK_K
             and LOADS != "pointers" and not SWAPPED and BLOCK_N // 2 >= HALVED_SIDE),
-        "two sums are for tiles whose sums are promoted whole, copied by descriptors, of 64 columns each or more",
+        "two sums are for tiles whose sums are promoted whole, copied by descriptors, of 64 columns each or more, and "
+        "more for the form of parts, with one for each warp at least",
     )  # fmt: skip
     if blocked:
         none = Constraint("promotion", lambda PROMOTE: PROMOTE == 0, "scales for blocks promote the sum of every step")
@@ -212,25 +230,26 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
     """A config of the caller's own as its form runs it: in Gluon with as many buffers as the result leaves room for.
 
     Raises:
-        ConfigValueError: The form in Gluon has no such config, or cannot have the problem.
-        ConfigValueError: BUFFERS or APART are given without it.
+        ConfigValueError: The form has no such config, or cannot have the problem.
+        ConfigValueError: BUFFERS, APART or more than two SUMS are given without theirs.
     """
     form = config.get("FORM", FORMS[0])
     if form == "triton":
-        for name in ("BUFFERS", "APART"):
-            if config.get(name, 0):
+        for name, own, most in (("BUFFERS", "gluon", 0), ("APART", "gluon", 0), ("SUMS", "parts", 2)):
+            if config.get(name, 0) > most:
                 raise ConfigValueError(
-                    f"{name} is {config[name]!r}, and only the form in Gluon has it",
-                    hint=f"add FORM='gluon', or leave {name} out",
+                    f"{name} is {config[name]!r}, and only the form {own} has it",
+                    hint=f"add FORM={own!r}, or leave {name} out",
                 )
         return config
+    has = {**_GLUON_HAS, "GROUP_SIZE_M": 8, "num_stages": 4} if form == "gluon" else {**_PARTS_HAVE, "SUMS": 4}
+    own = {"APART": False, **has, **config, **({"num_stages": 4} if form == "gluon" else {})}
+    counts = [own["BUFFERS"]] if "BUFFERS" in own else [it for it in _BUFFERS if bool(it) == (form == "gluon")]
     problem_space = space()
-    own = {"GROUP_SIZE_M": 8, "APART": False, **_GLUON_HAS, **config, "num_stages": 4}
-    counts = [own["BUFFERS"]] if "BUFFERS" in own else [count for count in _BUFFERS if count]
     reasons = {count: problem_space.why_not(Config({**own, "BUFFERS": count})) for count in counts}
     if (buffers := next((count for count, why in reasons.items() if why is None), None)) is None:
         why = min(map(str, reasons.values()), key=lambda why: why.startswith("buffers: "))  # tells most what is amiss
-        raise ConfigValueError(f"FORM is 'gluon', which this call cannot have: {why}", hint="leave FORM out")
+        raise ConfigValueError(f"FORM is {form!r}, which this call cannot have: {why}", hint="leave FORM out")
     return Config({**config, "BUFFERS": buffers})
 
 
