@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 import msgspec
 
 from triton_ops import settings, values
-from triton_ops.base import Count, Extent, Nested, NotNegative, Plain, Sealed, storable
+from triton_ops.base import Count, Extent, NotNegative, Plain, Sealed, storable
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config
-from triton_ops.values import Argument, Key, Resources
+from triton_ops.values import Argument, Conclusion, Key, Resources
 
 if TYPE_CHECKING:
     from triton_ops.request import Effort
@@ -106,7 +106,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class Record(Conclusion):
     """The winner of one tune, with what is needed to judge and to repeat it; fields of `TuningResult` mean the same."""
 
     ALONE: ClassVar[str] = "no other config ran, so that nothing was compared"
@@ -125,33 +125,20 @@ class Record:
     key: Key  # for which the winner holds
     winner: Config
     timing: Timing
-    mode: str = ""  # clock and caches with which measuring ended, such as `graph-cold`, `event-warm` or `host`
     default: Config | None = None
     default_timing: Timing | None = None  # side by side with the winner; None if the default failed
-    ties: tuple[Config, ...] = ()
-    noise: NotNegative = 0.0
-    raced_gain: NotNegative | None = None
-    gain_interval: tuple[NotNegative, NotNegative] | None = None
-    confidence: str = "ok"
-    guard: dict[str, Nested] = field(default_factory=dict)  # readings of sensors during the last comparison
     resources: Resources | None = None  # of the winner, where they are known
     space: str = ""  # fingerprint of the config space that was searched
     effort: str = "quick"
     search: str = ""
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     stopped: str = "complete"
-    totals: dict[str, Count] = field(default_factory=dict)
     elapsed_s: NotNegative = 0.0  # wall seconds of the tune; of one in a list, from when the device was its own
     created: str = ""  # UTC, ISO 8601
     versions: dict[str, str] = field(default_factory=dict)  # of Python, this package, torch and Triton
-    run: str = ""
     verified: Verified = field(default_factory=Verified)
-    place: str = ""
-    notes: tuple[str, ...] = ()
-    waited_s: NotNegative = 0.0
     failures: tuple[Failure, ...] = ()  # the first 32; `totals` counts all of them
     call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None for an operation
-    ordered_by: tuple[str, ...] = ()
     contents: tuple[str, tuple[TimesOnContent, ...]] | msgspec.UnsetType = msgspec.UNSET  # where several: a fingerprint
     tunes: Count = 1  # how many, of which each went on with the one before, have led to it
     step: str | msgspec.UnsetType = msgspec.UNSET  # in which the winner was chosen, where it was raced in place
@@ -200,11 +187,8 @@ class Record:
     @property
     def gain(self) -> float | None:
         """The default's time over the winner's; None if the default was not measured."""
-        if self.raced_gain is not None:
-            return self.raced_gain
-        if self.default_timing is None or self.timing.median_ms <= 0:
-            return None
-        return self.default_timing.median_ms / self.timing.median_ms
+        default_ms = None if self.default_timing is None else self.default_timing.median_ms
+        return self.gain_by(default_ms, self.timing.median_ms)
 
     @property
     def unproven(self) -> str:
@@ -288,7 +272,7 @@ def with_defaults(value: T) -> T:
 def encode(record: Record) -> dict[str, Any]:
     """The record as plain JSON values."""
     content: dict[str, Any] = msgspec.to_builtins(with_defaults(record), enc_hook=Config.encode)
-    return content
+    return {**{name: content[name] for name in ("key", "winner", "timing")}, **content}  # what people look for, first
 
 
 def decode(content: Mapping[str, Any]) -> Record:

@@ -86,12 +86,9 @@ def result_of(
             (dict(t.config.with_members(members)), metrics_of(t.best_measurement, work, device)) for t in trials if t.ok
         ],
         problem_size=request.problem.label, device=device.name, from_cache=not trials, trials=tuple(trials),
-        default=default, ties=record.ties, ordered_by=record.ordered_by, noise=record.noise,
-        raced_gain=record.raced_gain, gain_interval=record.gain_interval, confidence=record.confidence,
-        unproven=record.unproven, guard=record.guard, stopped=record.stopped, elapsed_s=elapsed_s, place=record.place,
-        verified=record.verified.against, notes=record.notes, waited_s=record.waited_s, mode=record.mode,
-        totals=record.totals, run=record.run, winner=winner, recalled_failures=() if trials else failures,
-        record=record.id if stored else "", contents=record.contents[1] if record.contents else (),
+        default=default, unproven=record.unproven, elapsed_s=elapsed_s, verified=record.verified.against, winner=winner,
+        recalled_failures=() if trials else failures, record=record.id if stored else "",
+        contents=record.contents[1] if record.contents else (), **record.shared,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from triton_ops.values.buckets import Mapper as Mapper
     from triton_ops.values.buckets import Nearest as Nearest
     from triton_ops.values.buckets import Range as Range
+    from triton_ops.values.conclusion import Conclusion as Conclusion
     from triton_ops.values.contents import Contents as Contents
     from triton_ops.values.key import Argument as Argument
     from triton_ops.values.key import Key as Key

@@ -16,6 +16,7 @@ import msgspec
 
 from triton_ops.base import Count, Frozen, NotNegative, escaped, gain_text
 from triton_ops.space import Config
+from triton_ops.values.conclusion import Conclusion
 from triton_ops.values.resources import Resources
 
 if TYPE_CHECKING:
@@ -364,7 +365,7 @@ _FAILURES_SHOWN = 3
 
 
 @dataclass(frozen=True)
-class TuningResult:
+class TuningResult(Conclusion):
     """The result of a tune.
 
     Attributes:
@@ -412,26 +413,13 @@ class TuningResult:
     from_cache: bool = False
     trials: tuple[Trial, ...] = ()
     default: Trial | None = None
-    ties: tuple[Config, ...] = ()
-    noise: float = 0.0
-    raced_gain: float | None = None
-    gain_interval: tuple[float, float] | None = None
-    confidence: str = "ok"
     unproven: str = ""
     guard: Mapping[str, Any] = field(default_factory=dict)
-    stopped: str = ""
     elapsed_s: float = 0.0
-    place: str = ""
     verified: str = ""
-    notes: tuple[str, ...] = ()
-    waited_s: float = 0.0
-    mode: str = ""
-    totals: Mapping[str, int] = field(default_factory=dict)
-    run: str = ""
     winner: Trial | None = None
     recalled_failures: tuple[Trial, ...] = ()
     record: str = ""
-    ordered_by: tuple[str, ...] = ()
     contents: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
@@ -451,11 +439,11 @@ class TuningResult:
 
         The times are compared round by round if the two raced; else their medians are.
         """
-        if self.raced_gain is not None:
-            return self.raced_gain
-        if self.default is None or not self.default.ok or self.metrics.latency_ms <= 0:
-            return None
-        return self.default.median_ms / self.metrics.latency_ms
+        return self.gain_by(self._default_ms, self.metrics.latency_ms)
+
+    @property
+    def _default_ms(self) -> float | None:
+        return self.default.median_ms if self.default is not None and self.default.ok else None
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -464,9 +452,9 @@ class TuningResult:
             "best_config": dict(Config(self.best_config)), "metrics": msgspec.to_builtins(self.metrics),
             "problem": self.problem_size, "device": self.device, "from_cache": self.from_cache,
             "default": None if self.default is None else dict(self.default.config),
-            "default_ms": self.default.median_ms if self.default is not None and self.default.ok else None,
-            "gain": self.gain, "ties": [dict(config) for config in self.ties], "noise": self.noise,
-            "gain_interval": self.gain_interval, "confidence": self.confidence, "unproven": self.unproven,
+            "default_ms": self._default_ms, "gain": self.gain, "ties": [dict(config) for config in self.ties],
+            "noise": self.noise, "gain_interval": self.gain_interval, "confidence": self.confidence,
+            "unproven": self.unproven,
             "guard": self.guard, "stopped": self.stopped, "elapsed_s": self.elapsed_s, "place": self.place,
             "verified": self.verified, "notes": list(self.notes), "waited_s": self.waited_s, "mode": self.mode,
             "run": self.run, "ordered_by": list(self.ordered_by), "totals": self.totals,

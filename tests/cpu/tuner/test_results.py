@@ -12,7 +12,7 @@ from tests.strategies import configs
 from triton_ops import TensorSpec, operation, tune
 from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.evaluation.station import Inline
-from triton_ops.records import RECORDS
+from triton_ops.records import RECORDS, Record
 from triton_ops.request import TuneProblem
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
@@ -140,3 +140,18 @@ def test_only_a_tune_that_goes_on_with_an_undecided_one_has_to_compare(tmp_path,
     tune(copies, **asked)
     tune(copies, shape=(65,), **asked)
     assert [final.anyway for final in requests] == [False, True, False]
+
+
+def test_what_a_record_and_a_result_share_is_declared_once():
+    """Each has its own form of the others: a config or its trial, a source of results or its words."""
+    assert {*Record.__annotations__} & {*TuningResult.__annotations__} == {
+        "winner", "default", "elapsed_s", "verified", "contents",
+    }  # fmt: skip
+
+
+@given(outcome=outcomes(), facts=FACTS)
+def test_the_text_of_a_record_is_flat_and_begins_with_its_key(outcome, facts):
+    """People read it from the top, and files of earlier versions have the same names."""
+    content = RECORDS.encode(recorded(outcome, facts))
+    assert [*content][:3] == ["key", "winner", "timing"]
+    assert {"ties", "noise", "guard", "notes", "run"} <= content.keys()
