@@ -9,8 +9,7 @@ import pytest
 from triton_ops.exceptions import TargetError
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tuner.loop import DirectFeed
-from triton_ops.tuner.proposals import CompiledFeed, Previews
+from triton_ops.tuner.feeds import CompiledFeed, DirectFeed, Previews
 from triton_ops.values import Compiled, Resources, Status
 
 CONFIGS = [Config(n=n) for n in range(6)]

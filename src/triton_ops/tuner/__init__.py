@@ -12,6 +12,8 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
+    from triton_ops.tuner.feeds import CompiledFeed as CompiledFeed
+    from triton_ops.tuner.gate import Gate as Gate
     from triton_ops.tuner.loop import TuningLoop as TuningLoop
     from triton_ops.tuner.priors import Survey as Survey
     from triton_ops.tuner.progress import Listener as Listener
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from triton_ops.tuner.progress import RunPlan as RunPlan
     from triton_ops.tuner.progress import RunProgress as RunProgress
     from triton_ops.tuner.progress import Silent as Silent
-    from triton_ops.tuner.proposals import CompiledFeed as CompiledFeed
-    from triton_ops.tuner.proposals import Gate as Gate
     from triton_ops.tuner.session import release_processes as release_processes
     from triton_ops.tuner.session import tune as tune
     from triton_ops.tuner.tuning import RequestedTune as RequestedTune

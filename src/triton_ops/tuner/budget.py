@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from triton_ops.request import Budget
 
@@ -86,3 +86,11 @@ class RunningBudget:
         fits = not self.budget.firm or few_s <= _MOST_OVER * self.budget.seconds
         few = bool(self._latest) and trials < _FEWEST and fits
         return "seconds" if self.elapsed_s + expected_s >= self._search_s and not few else None
+
+
+_ROUNDS, _FAR_ROUNDS = 12.0, 6.0  # eight rounds, or four of one that takes more than twice the best's time, and checks
+
+
+def rounds_s(times_ms: Sequence[float]) -> float:
+    """Seconds that the search leaves for rounds of the default and the best, whose times these are."""
+    return sum(ms * (_FAR_ROUNDS if ms > 2.0 * min(times_ms) else _ROUNDS) for ms in times_ms) / 1e3

@@ -1,14 +1,8 @@
-"""The loop of a search: ask the searcher, try what the feed has ready, tell the searcher, until one of them ends.
-
-A fault makes results wrong by much more than rounding at most tiles. Errors of a few times what rounding costs, in the
-default config or in many, rather mean that the reference computes more precisely than the kernel is meant to. That is
-said while the tune goes on, since a search over the few configs that are left finds a poor winner.
-"""
+"""The loop of a search: ask the searcher, try what the feed has ready, tell the searcher, until one of them ends."""
 
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections import deque
@@ -19,229 +13,24 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from triton_ops.evaluation import StationFacts
-from triton_ops.exceptions import SettingsError, SpaceError
 from triton_ops.processes import Threads
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
 from triton_ops.request import Effort
 from triton_ops.search import Search, Searcher
-from triton_ops.space import Config, ConfigSpace, UnlistedSpace
-from triton_ops.tuner.budget import RunningBudget
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.tuner.budget import RunningBudget, rounds_s
+from triton_ops.tuner.feeds import DirectFeed, Ready
+from triton_ops.tuner.gate import Gate
 from triton_ops.tuner.progress import Listener, RunProgress
-from triton_ops.values import Compiled, Status, Trial
+from triton_ops.tuner.proposals import new_configs
+from triton_ops.tuner.trials import Trials
+from triton_ops.tuner.wrong_results import Doubts, TileProof
+from triton_ops.values import Status, Trial
 
 _log = logging.getLogger("triton_ops")
-
-_SHARE = 0.25  # of the configs that ran
-_FEWEST_RAN = 4  # configs that ran, before a share of them means anything
-
-
-class Doubts:
-    """Follows the trials of a tune, and warns once of each doubt."""
-
-    def __init__(self, default: Config) -> None:
-        self._default = default
-        self._ran: set[Config] = set()
-        self._little: dict[Config, Trial] = {}
-        self._warned: set[Callable[[], str]] = set()
-
-    def tried(self, trial: Trial) -> None:
-        """A trial has finished."""
-        if not trial.status.facts.compared:
-            return
-        self._ran.add(trial.config)
-        self._little.pop(trial.config, None)
-        if trial.excess is not None and trial.excess <= Trial.LITTLE:
-            self._little[trial.config] = trial
-        for doubt in (self._of_default, self._of_many):
-            if doubt not in self._warned and (note := doubt()):
-                self._warned.add(doubt)
-                _log.warning("%s", note)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The doubts as they stand, for the result."""
-        return tuple(filter(None, (self._of_default(), self._of_many())))
-
-    def _of_default(self) -> str:
-        if (trial := self._little.get(self._default)) is None:
-            return ""
-        return f"the default config is wrong by little, {_numbers(trial)}; {_advice(trial.excess)}"
-
-    def _of_many(self) -> str:
-        if len(self._ran) < _FEWEST_RAN or len(self._little) <= _SHARE * len(self._ran):
-            return ""
-        worst = max(self._little.values(), key=lambda trial: trial.excess or 0.0)
-        return (
-            f"{len(self._little)} of {len(self._ran)} configs are wrong by little, at most ({worst.config}) "
-            f"{_numbers(worst)}; {_advice(worst.excess)}"
-        )
-
-
-def _numbers(trial: Trial) -> str:
-    return f"by {trial.excess:.2g} times what is allowed: {trial.error}"
-
-
-def _advice(excess: float | None) -> str:
-    times = math.ceil((excess or 1.0) * 1.2)
-    return (
-        f"if such an error is right for this kernel, say so with tolerance=Tolerance(times={times}) or a check; "
-        "else the kernel or its reference has a fault"
-    )
-
-
-class TileProof:
-    """Follows the trials of a tune over a space; where somebody has listed its values there is nothing to show.
-
-    Nobody has listed the values of a space whose tiles were read from a kernel. Configs that differ from the default in
-    one tile, by one step, are tried first. Where all of them that ran are wrong, and no other value of the tile was
-    right, the tile is part of the result, and stays as the default has it. That holds as far as somebody stands behind
-    the default: its author, or a reference. A default that was made up may be the one that is wrong; then nobody can
-    tell which value is right.
-
-    `first` are the configs to be tried first. `judged` says that a reference decides which results are right, `notes`
-    tell what is part of the result, and `dispute` says why a made-up default cannot be gone on with.
-    """
-
-    def __init__(self, space: ConfigSpace | None = None, *, judged: bool = False) -> None:
-        self._default, self._made_up, self._probes = Config(), False, dict[str, list[Config]]()
-        self.first: tuple[Config, ...] = ()
-        if isinstance(space, UnlistedSpace):
-            self._default, self._made_up = space.default_config, space.made_up and not judged
-            near = list(space.neighbours(self._default, steps_only=True))
-            self._probes = {name: [one for one in near if one[name] != self._default[name]] for name in space.tiles}
-            self.first = (*space.seeds, *(one for probes in self._probes.values() for one in probes))
-        self._trials: dict[Config, Trial] = {}
-        self.notes: dict[str, str] = {}  # by the tile
-        self.dispute = ""
-
-    def tried(self, trial: Trial) -> None:
-        """A trial has finished."""
-        self._trials[trial.config] = trial
-        default = self._trials.get(self._default)
-        if default is not None and default.status is Status.WRONG and self._made_up:
-            self.dispute = f"the config ({self._default}), which was made up, is wrong by itself: {default.error}"
-        for name, probes in self._probes.items() if default is not None and default.ok else ():
-            right = any(each.ok and each.config[name] != self._default[name] for each in self._trials.values())
-            trials = [self._trials[config] for config in probes if config in self._trials]
-            wrong = [each for each in trials if each.status is Status.WRONG and not _rounded(each)]
-            if wrong and len(trials) == len(probes) and not right and name not in self.notes:
-                self._conclude(name, wrong)
-
-    def refusal(self, config: Config) -> str | None:
-        """The reason why a config is not tried: a tile that is part of the result differs; None if it may be."""
-        return next((why for name, why in self.notes.items() if config[name] != self._default[name]), None)
-
-    def end(self) -> None:
-        """Raise SpaceError where nothing agrees with a default that was made up."""
-        agree = [trial.config for trial in self._trials.values() if trial.ok or _rounded(trial)]
-        tiles = {tuple(config[name] for name in self._probes) for config in agree}
-        if self._made_up and self.first and len(tiles) < 2 and not self.dispute:
-            names = ", ".join(self._probes)
-            self.dispute = f"the config ({self._default}) was made up, and none of another {names} agrees with it"
-        if self.dispute:
-            hint = "give the constant in the call, or a default in the kernel's signature, or a reference"
-            raise SpaceError(self.dispute, hint=f"{hint}, or more seconds")
-
-    def _conclude(self, name: str, wrong: list[Trial]) -> None:
-        others = " and ".join(repr(each.config[name]) for each in wrong)
-        reason = f"{name} is part of the result: with {others} in place of {self._default[name]!r} it is another one"
-        reason = f"{reason}, {wrong[0].error}"
-        if self._made_up:
-            self.dispute = reason
-        else:
-            self.notes[name] = reason
-            _log.warning("%s", reason)
-
-
-def _rounded(trial: Trial) -> bool:
-    """Tell whether a result is off by little: sums in another order are no other result."""
-    return trial.excess is not None and trial.excess <= Trial.LITTLE
-
-
-_ROUNDS, _FAR_ROUNDS = 12.0, 6.0  # eight rounds, or four of one that takes more than twice the best's time, and checks
-
-
-def rounds_s(times_ms: Sequence[float]) -> float:
-    """Seconds that the search leaves for rounds of the default and the best, whose times these are."""
-    return sum(ms * (_FAR_ROUNDS if ms > 2.0 * min(times_ms) else _ROUNDS) for ms in times_ms) / 1e3
-
-
-GRACE_S = 30.0
-"""Seconds that a step which has begun may take after its tune is to end; a launch that hangs takes 20 s until then."""
-_BATCH = 8  # proposals asked for at a time
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A proposal whose turn has come; `dropped` is its finished trial if it is not to be run."""
-
-    config: Config
-    compiled: Compiled | None = None
-    dropped: Trial | None = None
-
-
-class DirectFeed:
-    """Holds proposals until they are tried, and gives each one once, to be run or as dropped.
-
-    This one compiles nothing: every proposal is ready at once, in order. The loop asks for its room before it asks the
-    searcher, so that a searcher is told of compiled previews first.
-    """
-
-    waited_s = 0.0
-
-    def __init__(self) -> None:
-        self._waiting: deque[Any] = deque()
-
-    @property
-    def held(self) -> int:
-        """The number of proposals that wait; none is ever deferred."""
-        return len(self._waiting)
-
-    @property
-    def ready(self) -> bool:
-        """True if no proposal has to be waited for."""
-        return True
-
-    def room(self) -> int:
-        """A whole batch once no proposal waits, else 0."""
-        return 0 if self._waiting else _BATCH
-
-    def add(self, configs: Iterable[Config], anyway: bool = False) -> None:  # noqa: ARG002 - nothing is deferred
-        """Take proposals; all of them are run."""
-        self._waiting.extend(configs)
-
-    def settle(self) -> None:
-        """Wait until all that is compiled ahead is compiled; here nothing is."""
-
-    def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:  # noqa: ARG002 - all are ready
-        """The proposal that has waited longest."""
-        return Ready(self._waiting.popleft()) if self._waiting else None
-
-
-_REPEATED_ANSWERS = 100  # after so many answers in a row without a new config, the searcher counts as exhausted
-
-
-def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) -> list[Config]:
-    """Up to `count` configs from `searcher` that are not in `proposed`; an empty list when no new config comes.
-
-    A searcher that repeats configs is asked again: it may continue an interrupted run without a memory of the trials.
-    Raises SettingsError if it proposes an object that is no config.
-    """
-    for _ in range(_REPEATED_ANSWERS):
-        answer: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's, so its answer is checked
-        if wrong := [config for config in answer if not isinstance(config, Config)]:
-            message = f"{type(searcher).__qualname__}.ask returned {wrong[0]!r}, which is no Config"
-            hint = "return configs of the space, or make one with triton_ops.Config(BLOCK=128)"
-            raise SettingsError(message, hint=hint)
-        if fresh := [config for config in dict.fromkeys(answer) if config not in proposed]:
-            return fresh
-        if not answer:
-            break
-    return []
-
 
 _Attempt: TypeAlias = Callable[[], Trial]
 
@@ -277,7 +66,7 @@ class _TrialThread:
         """Wait for the attempt under way, and make no other; one that does not end in half a minute is left behind."""
         self._closed = True
         self._queue.put(None)
-        self._thread.join(GRACE_S)
+        self._thread.join(Gate.GRACE_S)
         if self._thread.is_alive():
             _log.warning("a trial does not end: it is left behind")
 
@@ -315,21 +104,20 @@ class TuningLoop:
     check: Callable[[], None] = lambda: None
     proof: TileProof = field(default_factory=TileProof)
     derived: Callable[[Collection[Trial]], Iterable[Config]] = lambda _trials: ()
-    trials: dict[Config, Trial] = field(default_factory=dict)
-    stopped: str = "complete"
-    best: Trial | None = None  # by its screening, so far
-    _proposed: dict[Config, TrialOrigin] = field(default_factory=dict)
-    _under_way: deque[_UnderWay] = field(default_factory=deque)
-    _begin_attempt: Callable[[_Attempt], _Attempt] = lambda attempt: attempt  # made when its trial is asked for
-    _settled: bool = False
-    _began: bool = False  # whether this run has begun a trial of its own
-    _failed: int = 0  # trials; counted as they end, since a listener is told after each of thousands
-    _modes: set[str] = field(default_factory=set)  # of measurements so far
 
     def __post_init__(self) -> None:
         self.default = self.space.default_config
         self.budget = RunningBudget(self.effort.budget, self.clock, start=self.start, reserve_s=self.effort.final_s)
         self.doubts = Doubts(self.default)
+        self.trials = Trials(self.default)
+        self.stopped = "complete"
+        self._proposed: dict[Config, TrialOrigin] = {}
+        self._under_way: deque[_UnderWay] = deque()
+        self._begin_attempt: Callable[[_Attempt], _Attempt] = lambda attempt: (
+            attempt
+        )  # made when its trial is asked for
+        self._settled = False
+        self._began = False  # whether this run has begun a trial of its own
 
     def prepare(
         self, incumbents: Sequence[Config], earlier: Iterable[Trial] = (), nearby: Sequence[Config] = ()
@@ -340,8 +128,7 @@ class TuningLoop:
         searcher is asked. The trials of an interrupted run are not repeated.
         """
         for trial in earlier:
-            self._count(trial)
-        self.best = self._fastest()
+            self._keep(trial)
         self._proposed.update(dict.fromkeys(self.trials, TrialOrigin.SEARCHER))
         if self.trials:
             self.searcher.tell(list(self.trials.values()))
@@ -372,9 +159,8 @@ class TuningLoop:
 
     def progress(self) -> RunProgress:
         """The progress of the search."""
-        default = self.trials.get(self.default)
-        measured = default if default is not None and default.ok else None
-        return RunProgress(len(self.trials), self.best, measured, self.budget.elapsed_s, self._failed)
+        trials = self.trials
+        return RunProgress(len(trials), trials.best, trials.default, self.budget.elapsed_s, trials.failed)
 
     def _compile_first(self) -> None:
         """Wait for what the searcher wants to see of the compiler, and for the proposals that it then makes."""
@@ -392,7 +178,7 @@ class TuningLoop:
             self._end(ready.dropped, self._origin(ready))
             return True
         self._began = True
-        attempt = partial(self._attempt, ready, self.best, station)
+        attempt = partial(self._attempt, ready, self.trials.best, station)
         self._under_way.append(_UnderWay(ready, self.budget.elapsed_s, self._begin_attempt(attempt)))
         return True
 
@@ -420,7 +206,7 @@ class TuningLoop:
         return ready
 
     def _from_feed(self) -> Ready | None:
-        return self.feed.next(self.effort.thorough or self.best is None, patient=not self._settled)
+        return self.feed.next(self.effort.thorough or self.trials.best is None, patient=not self._settled)
 
     def _default_at_last(self, reason: str) -> Ready | None:
         """The default, which is tried in any case, once it is compiled: no winner may be slower than it."""
@@ -471,7 +257,8 @@ class TuningLoop:
         self.budget.note(self.budget.elapsed_s - under_way.begun_s, (compiled and compiled.compile_s) or 0.0)
         self._take(trial)
         if trial.measurement is not None:
-            self._repeat_others(trial.measurement.mode, station)
+            for config in self.trials.of_other_modes(trial.measurement.mode):
+                self._repeat(config, station)
         if station.facts.lost is not None:
             self.stopped = "device lost"
 
@@ -500,37 +287,16 @@ class TuningLoop:
         return self.quarantine.held(config)
 
     def _keep(self, trial: Trial) -> None:
-        again = trial.config in self.trials
-        self._count(trial)
-        if again:  # a repeated measurement may have changed the best trial
-            self.best = self._fastest()
-        elif trial.ok and (self.best is None or trial.rank < self.best.rank):
-            self.best = trial
-        pair = {each.config: each.median_ms for each in (self.best, self.trials.get(self.default)) if each and each.ok}
-        self.budget.reserve_s = max(self.effort.final_s, rounds_s(list(pair.values())))
-
-    def _count(self, trial: Trial) -> None:
-        before = self.trials.get(trial.config)
-        self._failed += trial.failed - (before is not None and before.failed)
-        self.trials[trial.config] = trial
+        self.trials.add(trial)
         self.doubts.tried(trial)
         self.proof.tried(trial)
         if self.proof.dispute:
             self.stopped = "disputed"
-        if trial.measurement is not None:
-            self._modes.add(trial.measurement.mode)
+        self.budget.reserve_s = max(self.effort.final_s, rounds_s([each.median_ms for each in self.trials.pair]))
 
-    def _fastest(self) -> Trial | None:
-        return min((t for t in self.trials.values() if t.ok), key=lambda t: t.rank, default=None)
-
-    def _repeat_others(self, mode: str, station: TriesConfigs) -> None:
-        """Measure configs of another mode again, since times of different modes are never compared."""
-        if self._modes <= {mode}:
-            return
-        others = [t.config for t in self.trials.values() if t.measurement is not None and t.measurement.mode != mode]
-        for config in others:
-            trial = self._begin_attempt(partial(station.attempt, config, None))()
-            self.log.trial(trial, TrialOrigin.REPEATED)
-            self._keep(trial)
-            self.searcher.tell([trial])
-        self._modes = {t.measurement.mode for t in self.trials.values() if t.measurement is not None}
+    def _repeat(self, config: Config, station: TriesConfigs) -> None:
+        """Measure a config again whose times were taken in another mode, since those are never compared."""
+        trial = self._begin_attempt(partial(station.attempt, config, None))()
+        self.log.trial(trial, TrialOrigin.REPEATED)
+        self._keep(trial)
+        self.searcher.tell([trial])

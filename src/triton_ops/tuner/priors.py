@@ -44,7 +44,7 @@ from triton_ops.records import Record, Runs, Store, recalled, winners_of
 from triton_ops.request import Effort, TuneRequest
 from triton_ops.search import Prior, ProblemPlace, Search, Searcher, UsesPreviews, make_searcher
 from triton_ops.space import Config, ConfigSpace, UnlistedSpace
-from triton_ops.tuner.proposals import Previews
+from triton_ops.tuner.feeds import Previews
 from triton_ops.values import Compiled, Key, Mapper, Measurement, Status, Trial
 
 _MOST = 4  # places whose trials guide a search, the nearest ones

@@ -28,11 +28,8 @@ from triton_ops.tuner.progress import Listener, checked_listener
 from triton_ops.tuner.tuning import RequestedTune
 from triton_ops.values import Tolerance, TuningResult
 
-_MOST = 1_024
-
-
-_hits = KnownCalls[KnownCall](plain=True)
-_refused: set[Any] = set()
+_hits = KnownCalls[KnownCall | None](plain=True)
+"""What calls have found on disk; None for one whose checks take longer to read than the whole way."""
 
 
 def call_of(problem: TuneProblem, options: TuneOptions) -> Any:
@@ -56,31 +53,28 @@ def hit(call: Any, start: float) -> TuningResult | None:
     return replace(result, elapsed_s=time.monotonic() - start)
 
 
-def remember(
-    call: Any, target: Any, space: Any, kernel: Kernel, checks: Sequence[Callable[..., Any]], path: Path,
-    result: TuningResult, makes_the_same: Callable[[], bool],
-) -> None:  # fmt: skip
+def remember(call: Any, problem: TuneProblem, requested: RequestedTune, result: TuningResult) -> None:
     """Keep what a call has found on disk.
 
-    `target` and `space` are kept as long as the hit, so that no other object gets their places. The identity of
-    `kernel` and the meaning of `checks` must stay equal, and `makes_the_same` true.
+    The target and the space of the problem are kept as long as the hit, so that no other object gets their places. The
+    identity of the kernel and the meaning of what checks it must stay equal, and an operation make the same problem.
     """
-    if not StoredFile(path).state or call in _refused:
+    request, target = requested.request, problem.target
+    file = StoredFile(Path(requested.folder) / RECORDS.file_name(requested.key.id))
+    if call in _hits or not file.state:
         return
+    beside = request.reference, request.check, target.space if isinstance(target, Operation) else None
+    checks = [each for each in beside if each is not None and not isinstance(each, ConfigSpace)]
+    kernel, generated = request.kernel, request.generated  # and not the request, which has the caller's tensors
 
     def state() -> Any:
         fingerprints = [Source.of(check).fingerprint for check in checks]
-        return StoredFile(path).state, dict(kernel.identity), fingerprints, Host.cpu_threads()
+        stays = generated is None or generated.stays()
+        return stays and (file.state, dict(kernel.identity), fingerprints, Host.cpu_threads())
 
-    answer = state()
-    if not all(map(Source.is_kept, checks)):  # to read them again at each call takes longer than the whole way
-        if len(_refused) >= _MOST:
-            _refused.clear()
-        _refused.add(call)
-        return
-    own = replace(result)  # shares nothing that the caller of this call may change
-    known = KnownCall(lambda: own, ask=lambda: makes_the_same() and state(), answer=answer, decision=(target, space))
-    _hits.keep(call, known)
+    answer, own = state(), replace(result)  # shares nothing that the caller of this call may change
+    known = KnownCall(lambda: own, ask=state, answer=answer, decision=(target, problem.space))
+    _hits.keep(call, known if all(map(Source.is_kept, checks)) else None)
 
 
 def _space(space: Any) -> Any:
@@ -216,9 +210,5 @@ def tune(
     requested = RequestedTune(request=request, options=options, listener=listener, start=start)
     result = requested.result()
     if call is not None and result.from_cache:
-        path = Path(requested.folder) / RECORDS.file_name(request.key.id)
-        beside = request.reference, request.check, target.space if isinstance(target, Operation) else None
-        checks = [each for each in beside if each is not None and not isinstance(each, ConfigSpace)]
-        same = request.generated.stays if request.generated is not None else lambda: True
-        remember(call, target, space, request.kernel, checks, path, result, same)
+        remember(call, problem, requested, result)
     return result

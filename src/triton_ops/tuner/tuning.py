@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,9 @@ from triton_ops.records import (
 from triton_ops.request import Effort, TuneOptions, TuneRequest
 from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.space import Config
-from triton_ops.tuner.loop import DirectFeed, TileProof, TuningLoop
+from triton_ops.tuner.feeds import CompiledFeed, Compiles, DirectFeed, wait_for_one
+from triton_ops.tuner.gate import FirstConfigs, Gate, not_within_itself
+from triton_ops.tuner.loop import TuningLoop
 from triton_ops.tuner.priors import (
     Expectation,
     Survey,
@@ -51,16 +53,10 @@ from triton_ops.tuner.priors import (
     winners_nearby,
 )
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, device_error, failed, record_of, result_of
-from triton_ops.tuner.proposals import (
-    CompiledFeed,
-    Compiles,
-    FirstConfigs,
-    Gate,
-    limited_registers,
-    not_within_itself,
-    wait_for_one,
-)
-from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
+from triton_ops.tuner.proposals import limited_registers
+from triton_ops.tuner.remarks import cut_note, pitfall_notes, tell_of_long_rounds, untold
+from triton_ops.tuner.wrong_results import TileProof
+from triton_ops.values import Key, Trial, TuningResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,86 +86,12 @@ def log_comparison(log: RunLog, outcome: Outcome) -> None:
             log.twins(comparison.twin, comparison.twins_ms, process)
 
 
-def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:
-    """A note of what the budget of seconds cut off; empty if nothing."""
-    whole_s, trials = loop.budget.budget.seconds, len(loop.trials)
-    if loop.stopped != "seconds" or whole_s is None:
-        return []
-    if (late_s := loop.budget.late_start_s) is not None:
-        of = "" if final.seconds is None else f" of {final.seconds:.1f} s"
-        text = (
-            f"the budget of {whole_s:g} s left no time to search: the first trial began after {late_s:.1f} s; "
-            f"{trials} trial{'s' * (trials > 1)} and a comparison{of} were made all the same; "
-            "give more seconds (budget_s)"
-        )
-        _log.warning("%s", text)
-        return [text]
-    left = "" if final.seconds is None else f" and left {final.seconds:.1f} s to compare"
-    return [f"the budget of {whole_s:g} s ended the search after {trials} trials{left}"]
-
-
-_LONG_ROUND_S = 1.0  # of the default and the best, from which a user wonders what goes on
-
-
-def tell_of_long_rounds(loop: TuningLoop, final: FinalRequest) -> None:
-    """Say what the last comparison waits for, where its rounds take seconds."""
-    pair = {one.config: one.median_ms for one in (loop.best, loop.trials.get(loop.default)) if one and one.ok}
-    round_s = sum(pair.values()) / 1e3
-    if len(pair) == 2 and round_s >= _LONG_ROUND_S:
-        end = "until they can tell" if final.seconds is None else f"in the {final.seconds:.0f} s that are left"
-        text = "the best is compared with the default in 2 to 16 rounds of %.1f s, %s"
-        _log.warning(text, round_s, end)
-
-
-_FEWEST = 4  # compiled configs, before all of them mean anything
-_INTENSE = 64.0  # operations for each byte, above which the matrix unit is needed for most of the rate
-_NARROW_BYTES = 2
-
-
-def pitfall_notes(trials: Sequence[Trial], work: Work | None) -> tuple[str, ...]:
-    """Notes of what the linter would be asked about, with its rules; empty for most tunes."""
-    wrong = sum(trial.status is Status.WRONG for trial in trials)
-    several = "config was" if wrong == 1 else "configs were"
-    text = f"{wrong} {several} wrong: `triton-ops lint` looks for masks, padded lanes and strides that make results so"
-    notes = (text,) if wrong else ()
-    compiled = {trial.config: trial.resources for trial in trials if trial.resources is not None}
-    return (*notes, *_of_space(list(compiled.values()), work)) if len(compiled) >= _FEWEST else notes
-
-
-def _of_space(compiled: Sequence[Resources], work: Work | None) -> Iterable[str]:
-    spills = [resources.spill_bytes or 0 for resources in compiled]
-    if min(spills) > 0:
-        yield (
-            f"each of {len(compiled)} compiled configs spills registers, the least {min(spills):,} bytes per thread: "
-            "the space is held back by register-spill; `triton-ops explain spills` tries the cures"
-        )
-    intense = work is not None and work.bytes > 0 and work.flops / work.bytes > _INTENSE
-    if intense and all(resources.mma == "none" for resources in compiled):
-        yield (
-            f"none of {len(compiled)} compiled configs uses the matrix unit: the space is held back by no-tensor-core; "
-            "`triton-ops lint` says in which line"
-        )
-    widths = [resources.load_bytes for resources in compiled]
-    if all(width is not None and width <= _NARROW_BYTES for width in widths):
-        yield (
-            f"each of {len(compiled)} compiled configs loads {max(width or 0 for width in widths)} bytes at a time at "
-            "most places: the space may be held back by narrow-access; `triton-ops lint` says in which line"
-        )
-
-
 def may_overlap(gate: Gate | None, facts: StationFacts, device: DeviceSpec) -> bool:
     """True if the next trial may begin while the search thinks.
 
     Where a CPU is measured, or this process measures, the work beside a trial would be in its times.
     """
     return gate is not None and gate.overlaps and facts.apart and not device.is_cpu
-
-
-def _untold(loop: TuningLoop, outcome: Outcome) -> str:
-    """The reason why a budget left the tune without an answer, so that the next call goes on; empty if it did not."""
-    if loop.stopped in ("trials", "seconds") and outcome.confidence == Record.ALONE:
-        return Record.ALONE
-    return "" if outcome.told else "there was no time to tell which config is the fastest"
 
 
 _CUT_OFF = ("interrupted", "device lost", "disputed")  # ends of a search after which nothing more is measured
@@ -233,13 +155,15 @@ class RequestedTune:
         options, request = self.options, self.request
         if options.force or not options.keep or not may_have_records(self.folder):
             return None
-        record = recalled(
-            self.key, store_in(self.folder), space=request.space, reference=request.reference_fingerprint,
-            contents=request.contents_fingerprint,
-        )  # fmt: skip
+        record = self.record_in(store_in(self.folder))
         if record is None or not record.covers(self.effort):
             return None
         return result_of(record, request, time.monotonic() - self.start)
+
+    def record_in(self, store: Store[Record]) -> Record | None:
+        """The record that a store has of this very request, whatever its effort was; None if there is none."""
+        of = {"reference": self.request.reference_fingerprint, "contents": self.request.contents_fingerprint}
+        return recalled(self.key, store, space=self.request.space, **of)
 
     def result(self) -> TuningResult:
         """The fastest config, recalled or found; raises as `tune`."""
@@ -373,7 +297,7 @@ class Tuning:
                 )  # fmt: skip
             finally:
                 self.listener.ended(result)
-            if not cut_short and not _untold(loop, outcome):  # without a record and an end the next call resumes a run
+            if not cut_short and not untold(loop, outcome):  # without a record and an end the next call resumes a run
                 self._keep(outcome, record, log, not why_not)
             return result
 
@@ -415,8 +339,7 @@ class Tuning:
         if self.key.unknown:
             return Before()
         space, runs = self.request.space, self.runs
-        of = {"reference": self.request.reference_fingerprint, "contents": self.request.contents_fingerprint}
-        record = None if self.options.force else recalled(self.key, self.store, space=space, **of)
+        record = None if self.options.force else self.requested.record_in(self.store)
         undecided = record if record is not None and record.goes_on and record.default == self.default else None
         own = None if undecided is None else runs.run(undecided.run)
         plain = self.request.contents is None  # else no log says over which contents its trials were
@@ -475,7 +398,7 @@ class Tuning:
             screened = Outcome.of_screenings(final.trials)
 
             def race() -> Outcome:
-                tell_of_long_rounds(loop, final)
+                tell_of_long_rounds(loop.trials.pair, final.seconds)
                 self.requested.before_race()
                 return station.finals(final)
 
@@ -483,7 +406,7 @@ class Tuning:
             facts, device, work = station.facts, self.request.device, self.request.work
             notes = (
                 *self.stations.turns.notes, *facts.notes, *loop.doubts.notes, *self._proof.notes.values(),
-                *cut_note(loop, final), *self.load.notes(device), *pitfall_notes(final.trials, work),
+                *cut_note(loop, final.seconds), *self.load.notes(device), *pitfall_notes(final.trials, work),
             )  # fmt: skip
             facts = replace(facts, waited_s=loop.feed.waited_s, notes=notes)
         # The station has freed its memory.
@@ -549,8 +472,8 @@ class Tuning:
         self.runs.prune(log.id)
 
     def _why_not_remembered(self, loop: TuningLoop, outcome: Outcome) -> list[str]:
-        if untold := _untold(loop, outcome):
-            return [f"nothing is remembered, since {untold}: tune again"]
+        if reason := untold(loop, outcome):
+            return [f"nothing is remembered, since {reason}: tune again"]
         if outcome.guard is not None and outcome.guard.status == "shared":
             return [f"the winner is not remembered, since {outcome.guard.others} while the finalists were compared"]
         if Trial.one_alone(Trial.totals(outcome.trials)):

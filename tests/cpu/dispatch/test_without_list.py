@@ -16,7 +16,7 @@ from triton_ops.exceptions import ConfigCollisionError, SpaceError, UntunedError
 from triton_ops.request import TuneOptions, request
 from triton_ops.space import Config
 from triton_ops.tuner import Silent
-from triton_ops.tuner.loop import TileProof
+from triton_ops.tuner.wrong_results import TileProof
 from triton_ops.values import Measurement, Status, Trial
 
 torch = pytest.importorskip("torch")

@@ -2,7 +2,6 @@
 
 import math
 import re
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -17,8 +16,8 @@ from triton_ops.request import TuneOptions
 from triton_ops.timing import Interval, Rounds, ScreenPolicy, Standing
 from triton_ops.timing.race_statistics import few_tell, is_plain
 from triton_ops.tuner import Silent
-from triton_ops.tuner.loop import RunningBudget, rounds_s
-from triton_ops.tuner.tuning import tell_of_long_rounds
+from triton_ops.tuner.budget import RunningBudget, rounds_s
+from triton_ops.tuner.remarks import tell_of_long_rounds
 from triton_ops.values import Measurement, Status, Trial
 
 
@@ -174,12 +173,11 @@ def test_the_interval_of_few_rounds_is_that_of_their_mean():
     (19.0, None, ""),
 ])  # fmt: skip
 def test_what_a_comparison_of_long_launches_waits_for_is_told(default_ms, seconds, words, caplog):
-    trials = {
-        config: Trial(config, Status.OK, Measurement((ms,), "host"), relative=ms)
+    pair = [
+        Trial(config, Status.OK, Measurement((ms,), "host"), relative=ms)
         for config, ms in ((DEFAULT, default_ms), (RIVAL, default_ms / 4))
-    }
-    loop = SimpleNamespace(trials=trials, default=DEFAULT, best=trials[RIVAL])
-    tell_of_long_rounds(loop, FinalRequest(trials=(), default=DEFAULT, seconds=seconds))
+    ]
+    tell_of_long_rounds(pair, seconds)
     assert words in caplog.text
     assert bool(caplog.text) is bool(words)
 

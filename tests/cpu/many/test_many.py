@@ -33,7 +33,7 @@ from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.records.run_log import Resumed
 from triton_ops.request import Effort, TuneOptions
 from triton_ops.tuner import Silent
-from triton_ops.tuner.proposals import Gate
+from triton_ops.tuner.gate import Gate
 
 WORK = """
 import os, time

@@ -15,8 +15,8 @@ from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.request import Budget, Effort
 from triton_ops.request.effort import PRESETS
 from triton_ops.tuner import Silent
-from triton_ops.tuner.loop import RunningBudget
-from triton_ops.tuner.tuning import cut_note
+from triton_ops.tuner.budget import RunningBudget
+from triton_ops.tuner.remarks import cut_note
 from triton_ops.values import Measurement, Status, Trial
 
 
@@ -165,7 +165,7 @@ def test_a_note_tells_a_search_that_was_cut_off_from_one_that_began_too_late(sta
     clock.pass_by(start_s * 1e9)
     budget.note(0.0)
     loop = SimpleNamespace(stopped="seconds", budget=budget, trials=dict.fromkeys(range(30)))
-    assert cut_note(loop, FinalRequest(trials=(), default=DEFAULT, seconds=2.5)) == [f"the budget of 10 s {said}"]
+    assert cut_note(loop, 2.5) == [f"the budget of 10 s {said}"]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from triton_ops.request import Budget, Effort
 from triton_ops.search import make_searcher
 from triton_ops.space import ConfigSpace
 from triton_ops.tuner import Silent, TuningLoop
-from triton_ops.tuner.proposals import CompiledFeed, Previews
+from triton_ops.tuner.feeds import CompiledFeed, Previews
 from triton_ops.values import Measurement, Status, Trial
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]

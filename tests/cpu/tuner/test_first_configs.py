@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from triton_ops.space import Config
-from triton_ops.tuner.proposals import FirstConfigs
+from triton_ops.tuner.gate import FirstConfigs
 from triton_ops.values import Compiled, Status
 
 

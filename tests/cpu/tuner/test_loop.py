@@ -17,8 +17,8 @@ from triton_ops.request import Budget, Effort
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Silent, TuningLoop
-from triton_ops.tuner.loop import DirectFeed
-from triton_ops.tuner.proposals import Gate
+from triton_ops.tuner.feeds import DirectFeed
+from triton_ops.tuner.gate import Gate
 from triton_ops.tuner.tuning import may_overlap
 from triton_ops.values import Measurement, Status, Trial
 
@@ -184,7 +184,7 @@ def test_the_next_config_is_tried_while_the_search_thinks_and_the_trial_before_i
     assert run.trials == search.trials
     assert len(search.trials) == 5
     assert {trial.measurement.mode for trial in search.trials.values()} == {"event-cold"}
-    assert (search.stopped, search.best.config) == ("complete", Config(n=1))
+    assert (search.stopped, search.trials.best.config) == ("complete", Config(n=1))
 
 
 def test_a_limit_of_trials_counts_the_one_that_is_under_way(tmp_path):
@@ -215,4 +215,4 @@ def test_a_search_that_goes_on_is_told_of_the_trials_that_an_interrupted_run_has
     search = TuningLoop(space=SPACE, searcher=searcher, effort=FREE, log=RunLog(), listener=Silent())
     search.prepare([], earlier)
     assert searcher.told == earlier
-    assert search.best == earlier[0]
+    assert search.trials.best == earlier[0]

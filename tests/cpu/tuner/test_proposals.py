@@ -9,7 +9,8 @@ import pytest
 from tests.records import record
 from triton_ops.exceptions import TargetError
 from triton_ops.space import Config
-from triton_ops.tuner.proposals import CompiledFeed, not_within_itself
+from triton_ops.tuner.feeds import CompiledFeed
+from triton_ops.tuner.gate import not_within_itself
 from triton_ops.values import Compiled, Status
 
 

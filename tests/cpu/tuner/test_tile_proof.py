@@ -8,7 +8,7 @@ import pytest
 from triton_ops import Tolerance, tune
 from triton_ops.exceptions import SpaceError
 from triton_ops.space import Config, ConfigSpace, Constraint, UnlistedSpace
-from triton_ops.tuner.loop import TileProof
+from triton_ops.tuner.wrong_results import TileProof
 from triton_ops.values import Measurement, Status, Trial
 
 X = numpy.random.default_rng(0).random((64, 16))

@@ -6,7 +6,7 @@ from tests.cpu.lint.lint_kernels import elementwise
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.lint.command_lint import hints
 from triton_ops.space import Config
-from triton_ops.tuner.tuning import pitfall_notes
+from triton_ops.tuner.remarks import pitfall_notes
 from triton_ops.values import Resources, Status, TensorSpec, Trial, Work
 
 DENSE = Work(flops=1e12, bytes=1e8)
