@@ -11,7 +11,7 @@ import zlib
 from enum import Enum
 from pathlib import Path
 
-from triton_ops.evaluation.worker import Attempt, WorkerAnswer
+from triton_ops.evaluation.questions import WorkerAnswer
 from triton_ops.processes.channel import _HEAD, _MARK
 from triton_ops.processes.worker_process import StepStarted
 from triton_ops.space import Config
@@ -90,12 +90,6 @@ def write_where_possible(count):
             with contextlib.suppress(OSError):
                 os.set_blocking(int(path.name), False)
                 os.write(int(path.name), b"x" * count)
-
-
-class Once(Attempt):
-    """A question whose worker leaves something behind that a second one would find."""
-
-    repeatable = False
 
 
 def sends_a_message(*, message):

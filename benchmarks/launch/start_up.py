@@ -26,7 +26,7 @@ PARENT = """
 import time
 import torch
 from triton_ops.processes import WorkerProcess
-from triton_ops.evaluation import Attempt
+from triton_ops.evaluation.questions import Attempt
 from triton_ops.space import Config
 
 begun = time.perf_counter()

@@ -32,8 +32,8 @@ from triton_ops import ConfigSpace
 from triton_ops.base import Host
 from triton_ops.device import probe
 from triton_ops.evaluation import FinalRequest
+from triton_ops.evaluation.evaluator import Evaluator
 from triton_ops.evaluation.finals import compare_finalists
-from triton_ops.evaluation.station import Evaluator
 from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Rounds, Standing, guard_for

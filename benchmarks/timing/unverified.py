@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from triton_ops.backend import Arguments, ArgumentSet, Executable, Kernel
 from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import FinalRequest, Outcome, StationFacts, Subject
+from triton_ops.evaluation.evaluator import Evaluator
 from triton_ops.evaluation.finals import compare_finalists
-from triton_ops.evaluation.station import Evaluator
 from triton_ops.records import RunLog
 from triton_ops.request import Effort
 from triton_ops.search import make_searcher

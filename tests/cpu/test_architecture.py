@@ -110,11 +110,8 @@ def test_no_import_circle_at_any_depth():
 @pytest.mark.processes
 def test_no_file_needs_another_for_its_types_that_needs_it():
     """Faces are left out, since each names the files that import it."""
-    files = {name for name, path in MODULES.items() if path.name != "__init__.py" and name.split(".")[1] not in CIRCLES}
+    files = {name for name, path in MODULES.items() if path.name != "__init__.py"}
     assert circle({name: imports(name, for_checkers=True) & files for name in files}) == []
-
-
-CIRCLES = ("evaluation", "request")  # rooms with files that need each other for their types
 
 
 ROOMS = {name.split(".")[1] for name, path in MODULES.items() if path.name == "__init__.py" and name != "triton_ops"}

@@ -16,7 +16,7 @@ from triton_ops.device import gpu_missing, probe
 from triton_ops.dispatch import Decision, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, UntunedError
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
-from triton_ops.request import TuneOptions, TuneProblem
+from triton_ops.request import TuneOptions, device_for
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
 from triton_ops.typed import TypedProblem, TypedTarget, named_function
@@ -124,7 +124,7 @@ def _bound(
 def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _BoundTarget:
     operation, _, shape, dtype = TypedTarget(text, problem=request.problem).tuned(operation)
     problem = operation.problem(shape, dtype)
-    device = TuneProblem.device_for(request.device, operation.device, operation.name)
+    device = device_for(request.device, operation.device, operation.name)
     space = operation.space_for(problem)
     question: dict[str, Any] = {"device": request.device, "cold": request.cold, "cache_dir": request.options.cache_dir}
     decision = operation.why(device) if hasattr(operation, "why") else None
@@ -141,7 +141,7 @@ def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _Bo
 def _of_function(text: str, function: Callable[..., Any], tunables: list[str], request: BenchRequest) -> _BoundTarget:
     """A function. Its tunables are the names in the given config, or else those in a record of the function."""
     kernel = FunctionKernel(function)
-    device = TuneProblem.device_for(request.device, "any", kernel.name)
+    device = device_for(request.device, "any", kernel.name)
     record: Record | None = None
     for candidate in () if tunables else matching(kernel.name, request.options.cache_dir):
         with contextlib.suppress(TritonKernelError):  # a record of the same name with other parameters

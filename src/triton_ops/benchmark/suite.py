@@ -24,7 +24,7 @@ from triton_ops.device import TorchDevice, probe
 from triton_ops.exceptions import SettingsError, WrongResultError
 from triton_ops.kernels import load
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
-from triton_ops.request import TuneProblem
+from triton_ops.request import device_of
 from triton_ops.timing import DuelPolicy
 from triton_ops.values import KernelMetrics
 
@@ -395,7 +395,7 @@ class BenchmarkSuite:
         for function in (kernel_fn, reference_fn):
             if not callable(function):
                 raise SettingsError(f"{function!r} is not callable")
-        with TorchDevice(TuneProblem.device_of(arguments, None)).current():
+        with TorchDevice(device_of(arguments, None)).current():
             results, how = judged_call(kernel_fn, reference_fn, arguments)
             if results == [None]:
                 message = f"{name} returns None: there is no result to compare"

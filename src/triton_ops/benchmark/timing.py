@@ -32,7 +32,7 @@ from triton_ops.exceptions import (
     TargetError,
     TritonKernelError,
 )
-from triton_ops.request import TuneProblem
+from triton_ops.request import TuneProblem, device_of
 from triton_ops.space import Config
 from triton_ops.timing import CaptureError, EmptyCaptureError, GuardSummary, Launch, Rounds, Sampler, SharedTimer, Timer
 from triton_ops.values import Measurement
@@ -100,7 +100,7 @@ def _contestant(
         raise KernelTypeError(f"{name} is a kernel without a config", hint="give a pair: (kernel, config)")
     kernel.check(config, arguments)
     _check_call(name, kernel, arguments, config)
-    place = TuneProblem.device_of(arguments, device)
+    place = device_of(arguments, device)
     probe(place)
     return Contestant(name, kernel, config, device_name=place, arguments=makers[0], operation=operation)
 

@@ -19,7 +19,7 @@ from triton_ops.exceptions import SettingsError, TuningFailedError
 from triton_ops.many import ListedTune, RunOptions
 from triton_ops.records import Record
 from triton_ops.report import watched
-from triton_ops.request import Effort, TuneOptions, TuneProblem
+from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
@@ -92,7 +92,7 @@ def tune_command(
     every_list = (("--problems", problems), ("--all", every), ("--from-misses", from_misses))
     lists = [name for name, value in every_list if value]
     shared = replace(options, budget_s=each_s) if lists else options
-    Effort.of(shared)  # refused before the code of the target runs
+    shared.settled()  # refused before the code of the target runs
     _check_watch(watch, watch_port, lists)
     typed: dict[str, Any] = {
         "TARGET": targets or None, "--shape": shape, "--dtype": dtype, "--arg": arg or None,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from triton_ops.backend import CandidateError, Packed, Protection
 from triton_ops.base import Count, NotNegative, cached_property, fingerprint, gain_text, require
@@ -26,7 +26,7 @@ from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode, compile
 from triton_ops.compile_modes.compiler_output import CompilerLog
 from triton_ops.compile_modes.model_workload import Loss, ModelRunner, ModelWorkload, Verification
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation import Attempt, Isolated
+from triton_ops.evaluation import StationFacts, TaskWorker
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.processes import Child
 from triton_ops.request import Effort
@@ -88,19 +88,23 @@ class ModeTrial(Trial):
 
 
 @dataclass(frozen=True)
-class ModeAttempt(Attempt):
+class ModeAttempt:
     """The question to make a model, to compile it, to check its results, and to call it until it is steady.
 
     `packed` makes the workload: a function without arguments, and the loss or None.
     """
 
-    packed: bytes = b""
+    config: Config
+    packed: bytes
     step: ClassVar[str] = LOADING
-    repeatable: ClassVar[bool] = False  # what a lost process has compiled would be found, and compiled in no time
 
     def answered_by(self, station: ModeStation) -> ModeTrial:
         """The trial of the model under the station's mode."""
         return station.load(self.config, self.packed)
+
+    def fits(self, value: object) -> bool:
+        """True if a value answers this question."""
+        return isinstance(value, Trial) and value.config == self.config
 
 
 class VisitTimes(NamedTuple):
@@ -139,10 +143,7 @@ class ModeAssignment:
     effort: Effort
     needs: tuple[tuple[str, ...], str] = ((), "")
     environment: Mapping[str, str] = field(default_factory=dict)
-    problem: str = "a model"
-    baseline: None = None
-    mode: str | None = "wall"
-    imports: tuple[str, ...] = ()  # torch's log handlers take the stderr of its import, which `station` replaces before
+    loaded: ClassVar[str] = "a way to compile a model"
 
     @property
     def limits_s(self) -> dict[str, float]:
@@ -150,11 +151,11 @@ class ModeAssignment:
         own = self.effort.patience
         return {LOADING: own.setup_s, REFERENCE: own.setup_s, COMPILING: own.compile_s, CALLING: own.launch_s}
 
-    def allocator(self) -> None:
-        """Triton's own."""
-
     def station(self, tell: Tell) -> ModeStation:
-        """The station in the worker, which keeps what is written to stderr from now on."""
+        """The station in the worker, which keeps what is written to stderr from now on.
+
+        Torch's log handlers take the stderr of its import, so that no worker imports torch before.
+        """
         lines = KeptLines(sys.stderr)
         sys.stderr = lines
         return ModeStation(self, tell, lines)
@@ -184,7 +185,7 @@ _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 class ModeStation:
     """A model under one way to run it, in a process of its own; `tell` is called with each step that begins."""
 
-    facts = None
+    facts = StationFacts()  # a model has none of a kernel's
 
     def __init__(self, assignment: ModeAssignment, tell: Tell, lines: KeptLines) -> None:
         self._assignment, self._tell, self._lines = assignment, tell, lines
@@ -391,7 +392,7 @@ class ModeProcess:
     arm: Arm = field(default_factory=lambda: Arm(Sampler(lambda _: list)))
     relative: float = math.inf
     refusal: TritonKernelError | None = None
-    _station: Isolated | None = None
+    _worker: TaskWorker | None = None
     _end: str = "its process has ended"
 
     @property
@@ -403,8 +404,8 @@ class ModeProcess:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
         config = Config({"mode": self.mode.name})
         try:
-            self._station = Isolated(cast("Any", self.assignment))  # which has the fields of a kernel's load
-            trial = self._station.tried(ModeAttempt(config, packed=packed))
+            self._worker = TaskWorker(self.assignment)
+            trial, _ = self._worker.trial(ModeAttempt(config, packed))  # once: what it has compiled would be found
         except TritonKernelError as error:
             self.refusal, trial = error, Trial(config, Status.RUNTIME, error=error.message)
         if isinstance(trial, ModeTrial):
@@ -440,10 +441,10 @@ class ModeProcess:
 
     def visit(self, count: int) -> list[float]:
         """Take samples now; a `CandidateError` if the process is lost, or the model does not work any more."""
-        if self._station is None:
+        if self._worker is None:
             raise CandidateError(Status.CRASH, self._end)
         try:
-            samples_ms, lines = self._station.ask_again(Visit(count))
+            samples_ms, lines = self._worker.ask_again(Visit(count))
         except (CandidateError, TritonKernelError) as error:
             self.close()
             self._end = str(error)  # which its other arm in these rounds, a twin, is told as well
@@ -456,14 +457,14 @@ class ModeProcess:
 
     def close(self) -> None:
         """End the process with all that it has started."""
-        if self._station is not None:
-            self._station.close()
-            self._station = None
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
 
     @property
     def alive(self) -> bool:
         """Tell whether the process can take samples."""
-        return self._station is not None
+        return self._worker is not None
 
 
 _VISITS = DuelPolicy(visit_ms=25.0, longest=5)

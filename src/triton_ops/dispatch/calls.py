@@ -27,7 +27,7 @@ from triton_ops.backend import Arguments, KernelSource, Layers, Protection, Sour
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, KernelTypeError, SpaceError
 from triton_ops.records import NotedCall
-from triton_ops.request import TuneProblem
+from triton_ops.request import spec_of
 from triton_ops.space import ConfigSpace, UnlistedSpace, checked_value
 from triton_ops.values import ALIGNMENT_BYTES, Argument, Mapper, Problem, TensorSpec, as_stored, is_fake
 
@@ -152,7 +152,7 @@ def refuse_tuned(names: Collection[str], tuned: Collection[str], kernel: str) ->
 
 
 def _plain(value: Any) -> Any:
-    spec = TuneProblem.spec_of(value)
+    spec = spec_of(value)
     return str(spec) if isinstance(spec, TensorSpec) else Problem.plain(spec)
 
 
@@ -293,7 +293,7 @@ def example_of(value: Any, most_bytes: float = math.inf) -> Any:
 
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
     """The note of a call, or in words why the call cannot be made again from plain values."""
-    of, items = TuneProblem.spec_of, arguments.items()
+    of, items = spec_of, arguments.items()
     values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in items}
     kinds = (TensorSpec, bool, int, float, str, type(None))
     strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]

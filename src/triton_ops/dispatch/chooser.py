@@ -35,7 +35,7 @@ from triton_ops.dispatch.operations import answered, safely_decided
 from triton_ops.dispatch.plans import shortcut
 from triton_ops.dispatch.torch_operators import operator_of, recorded
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
-from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
+from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest, device_for
 from triton_ops.settings import ON_MISS, one_of
 from triton_ops.values import Problem, Tolerance, TuningResult
 
@@ -219,7 +219,7 @@ class Chooser:
                 making = "choose(..., arguments=...), which makes them from a shape"
                 raise SettingsError(message, hint=f"give those of a call, tune((a, b)), or {making}")
             problem = self._operation.problem(None if shape is None else tuple(shape), dtype)
-            source = self._operation.materialise(problem, TuneProblem.device_for(device, "any", self.name))
+            source = self._operation.materialise(problem, device_for(device, "any", self.name))
             how = {"shape": shape, "dtype": dtype, "device": device}
         space = self._kernel.raced(source, recorded(list(source.tensors())), tune, options)
         try:
@@ -330,7 +330,7 @@ class Chooser:
         return Operation(self.name, self._kernel, space, self._arguments, reference=reference, **self._facts)
 
     def _space_by_shape(self, problem: Problem) -> ChoiceSpace:
-        arguments = described(dict(problem.arguments), TuneProblem.device_for(None, "any", self.name))
+        arguments = described(dict(problem.arguments), device_for(None, "any", self.name))
         return self._kernel.known(arguments, False, self._folder)
 
 

@@ -60,7 +60,7 @@ from triton_ops.exceptions import (
     UntunedError,
 )
 from triton_ops.records import NotedCall, Record, cache_folder
-from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
+from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest, device_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Key, Mapper, Tolerance, TuningResult, as_callable
 
@@ -184,7 +184,7 @@ class Options:
         if reference is not None and not callable(reference):
             raise SettingsError(f"reference is {reference!r}; it must be a function", hint="or leave it out")
         if self.tune.effort is not None or self.tune.budget_s is not None:
-            Effort.of(self.tune)  # a word that is no effort is told now
+            self.tune.settled()  # a word that is no effort is told now
         if self.reference is not None and not self.outputs:
             message = "a reference is given, and no outputs: the kernel's results would have no names"
             raise KernelTypeError(message, hint='name the arguments that the kernel writes: outputs=("out_ptr",)')
@@ -295,15 +295,15 @@ class KernelCall:
     @cached_property
     def device(self) -> str:
         """The torch name of the device that the tensors are on."""
-        return TuneProblem.device_of(self.called.given, None)
+        return device_of(self.called.given, None)
 
     @property
     def plan(self) -> Effort:
         """The effort of a tune: what the decorator asks for, else what suits a launch that waits."""
         tune = self.options.tune
         if tune.effort is not None or tune.budget_s is not None or self.device == "cpu":
-            return Effort.of(tune)
-        return Effort.of(tune).for_a_launch(self.space.size.total).within(None if self.options.listed else _UNLISTED_S)
+            return tune.settled()
+        return tune.settled().for_a_launch(self.space.size.total).within(None if self.options.listed else _UNLISTED_S)
 
     @cached_property
     def key(self) -> Key:
@@ -344,7 +344,7 @@ class KernelCall:
         other = None if record.raced_over(self.request.contents_fingerprint) else "it was over other contents"
         if (lacking := other or left_undecided(record)) is not None:
             return lacking
-        return None if record.covers(Effort.of(self.options.tune)) else f"it was found with the effort {record.effort}"
+        return None if record.covers(self.options.tune.settled()) else f"it was found with the effort {record.effort}"
 
 
 def decide(call: KernelCall) -> Decision:
@@ -363,7 +363,7 @@ def decide(call: KernelCall) -> Decision:
             lambda: _alone(call, question, wish, policy),
             question.space.why_not,
             lambda why: _decision(call, question.key, question.fallback(why)).because(why, wish),
-            TURN_S + (Effort.of(call.options.tune).budget.seconds or _LONGEST_TUNE_S if policy in MEASURING else 0.0),
+            TURN_S + (call.options.tune.settled().budget.seconds or _LONGEST_TUNE_S if policy in MEASURING else 0.0),
         )
     except (DeviceError, UntunedError):
         raise

@@ -19,7 +19,7 @@ from triton_ops.backend import Layers
 from triton_ops.dispatch.ladder import RACE, TUNE, pinned, policy_of
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.records import cache_folder, may_have_records, store_in
-from triton_ops.request import Effort, TuneOptions
+from triton_ops.request import TuneOptions
 
 _MOST_RECORDS = 50  # that are read when a kernel is decorated: 0.5 ms each
 
@@ -59,7 +59,7 @@ def may_tune(kernel: str, on_miss: str | None, options: TuneOptions, *, most_rec
     False where there are more than `most_records`, of any kernels.
     """
     with suppress(TritonKernelError, OSError):  # the launch that meets it again says so
-        tunes = policy_of(on_miss, TUNE) in (TUNE, RACE) and not Effort.of(options).expected_gain and not pinned()
+        tunes = policy_of(on_miss, TUNE) in (TUNE, RACE) and not options.settled().expected_gain and not pinned()
         folder = cache_folder(options.cache_dir) if tunes and options.isolate is not False else None
         records = store_in(folder) if folder and may_have_records(folder) else ()
         return bool(folder) and not any(

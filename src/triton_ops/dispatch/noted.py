@@ -19,7 +19,7 @@ from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER
 from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError, UnknownTunableError, alternatives
 from triton_ops.records import Misses, NotedCall, cache_folder, matching
-from triton_ops.request import TuneProblem
+from triton_ops.request import device_for
 from triton_ops.space import ConfigSpace
 from triton_ops.values import Mapper, TensorSpec
 
@@ -167,7 +167,7 @@ class NotedOperation(Operation):
 
     def at_call(self, device: str | None) -> KernelCall:
         """The call, with new tensors on a device; None takes what the kernel needs, else a GPU where there is one."""
-        values = TensorSpec.with_tensors(self.values, TuneProblem.device_for(device, self.device, self.name))
+        values = TensorSpec.with_tensors(self.values, device_for(device, self.device, self.name))
         return launches_of(self.decorated).call_of(self.kernel.grid, (), values)  # type: ignore[attr-defined]
 
     def why(self, device: str | None) -> Decision:

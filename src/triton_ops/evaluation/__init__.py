@@ -3,25 +3,27 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
-    ".finals": "FinalRequest Outcome StationFacts",
-    ".idle_worker": "start_one_early",
-    ".isolated": "Isolated",
+    ".finals": "FinalRequest",
+    ".idle_worker": "drop_idle_workers start_one_early",
+    ".outcome": "Outcome",
+    ".questions": "StationFacts",
     ".reference_results": "ReferenceResults",
-    ".station": "Assignment Stations",
+    ".station": "Assignment",
+    ".stations": "Stations",
+    ".task_worker": "TaskWorker",
     ".verify": "Subject",
-    ".worker": "Attempt",
 }
 
 if TYPE_CHECKING:
     from triton_ops.evaluation.finals import FinalRequest as FinalRequest
-    from triton_ops.evaluation.finals import Outcome as Outcome
-    from triton_ops.evaluation.finals import StationFacts as StationFacts
+    from triton_ops.evaluation.idle_worker import drop_idle_workers as drop_idle_workers
     from triton_ops.evaluation.idle_worker import start_one_early as start_one_early
-    from triton_ops.evaluation.isolated import Isolated as Isolated
+    from triton_ops.evaluation.outcome import Outcome as Outcome
+    from triton_ops.evaluation.questions import StationFacts as StationFacts
     from triton_ops.evaluation.reference_results import ReferenceResults as ReferenceResults
     from triton_ops.evaluation.station import Assignment as Assignment
-    from triton_ops.evaluation.station import Stations as Stations
+    from triton_ops.evaluation.stations import Stations as Stations
+    from triton_ops.evaluation.task_worker import TaskWorker as TaskWorker
     from triton_ops.evaluation.verify import Subject as Subject
-    from triton_ops.evaluation.worker import Attempt as Attempt
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -5,281 +5,34 @@ A station works here, or in a worker process that a candidate may crash; the sea
 
 from __future__ import annotations
 
-import logging
 import math
-import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Protocol
 
-from triton_ops.backend import Arguments, ArgumentSet, CandidateError, Executable, Kernel, MayCrash
-from triton_ops.base import cached_property, require
+from triton_ops.backend import ArgumentSet, CandidateError, CompilesAhead
+from triton_ops.base import require
 from triton_ops.device import TorchDevice, Turns
-from triton_ops.evaluation import idle_worker
+from triton_ops.evaluation.evaluator import Evaluator
 from triton_ops.evaluation.expected import Standard
-from triton_ops.evaluation.finals import FinalRequest, Outcome, StationFacts, compare_finalists, confirmed
-from triton_ops.evaluation.isolated import Isolated, KernelLoad, NotPortableError
-from triton_ops.evaluation.judges import Difference, Precision, reduction_length
-from triton_ops.evaluation.verify import StationStep, Subject, Verifier, further_cases, odd_case
-from triton_ops.exceptions import (
-    CacheError,
-    DeviceError,
-    KernelTypeError,
-    ShapeMismatchError,
-    TargetError,
-    TritonKernelError,
-)
-from triton_ops.processes import TerminatedError, WorkerProcess
+from triton_ops.evaluation.finals import FinalRequest, compare_finalists
+from triton_ops.evaluation.idle_worker import Needs
+from triton_ops.evaluation.judges import Precision, reduction_length
+from triton_ops.evaluation.outcome import Outcome
+from triton_ops.evaluation.questions import StationFacts, StationStep
+from triton_ops.evaluation.verify import Subject, Verifier, further_cases, odd_case
+from triton_ops.exceptions import ShapeMismatchError, TargetError
 from triton_ops.request import Effort, KernelProblem, TuneOptions, TuneRequest
 from triton_ops.space import Config, Members
-from triton_ops.timing import EmptyCaptureError, Launch, Rounds, Sampler, ScreenPolicy, SharedTimer, Timer, guard_for
-from triton_ops.values import Measurement, Status, Trial, Work
-
-_log = logging.getLogger("triton_ops")
-_PATTERNS = 2  # of poison
-_LONG_MS = 10.0  # of a launch that is a sample of its own on every timer
-
-
-@dataclass(kw_only=True)
-class Evaluator:
-    """Turns configs of one kernel into finished trials, on one subject.
-
-    The first config that works, or the baseline if there is one, chooses the timer, which is replaced for all configs
-    if one cannot be captured as a graph. Each screening is measured next to `baseline`; None takes the first config
-    that works. `tell` is called with each step that begins; `note_config` with the config that is going to run, before
-    each trial, check and visit of a race. `members` are those of an `Enum` that the kernel gets in place of names. Each
-    screening is inside a `turn`; compilations and checks are not.
-    """
-
-    kernel: Kernel
-    subject: Subject
-    shared_timer: SharedTimer
-    policy: ScreenPolicy
-    verifier: Verifier | None = None
-    baseline: Config | None = None
-    executables: dict[Config, Executable] = field(default_factory=dict)
-    tell: Callable[[str], None] = lambda _: None
-    note_config: Callable[[Config], None] = lambda _: None
-    members: Members = field(default_factory=dict)
-    turn: Callable[[], AbstractContextManager[object]] = nullcontext
-    _baseline_sampler: Sampler | None = None
-    _measured: dict[str, Trial] = field(default_factory=dict)  # by program
-    _long: set[Config] = field(default_factory=set)  # configs of which a sample is one long launch
-    _working_on_baseline: bool = False
-    _baseline_failed: bool = False  # which is said once
-
-    def attempt(self, config: Config, best: Trial | None) -> Trial:
-        """Compile, verify and time `config`; a `CacheError` is raised, as no config can be compiled."""
-        executable: Executable | None = None
-        self.note_config(config)
-        try:
-            executable = self._compile(config)
-            trial = self._same_program(executable) or self._verify_and_time(executable, best)
-            if executable.key is not None and trial.same_code_as is None:
-                self._measured[executable.key] = trial
-            return trial
-        except CandidateError as error:
-            failure, trace = error, CandidateError.trace_of(error)
-        except (CacheError, KeyboardInterrupt, TerminatedError):
-            raise  # not the config's fault: the user's, or no other config can be compiled either
-        except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too; it ends this trial
-            failure, trace = CandidateError.of(error, Status.RUNTIME), CandidateError.trace_of(error)
-        return replace(_failed(config, failure.status, str(failure), executable), trace=trace)
-
-    def sampler(self, config: Config) -> Sampler:
-        """A sampler of a config that has worked, compiled again if its executable is not here."""
-
-        @contextmanager
-        def noted() -> Iterator[None]:
-            self.note_config(config)
-            yield
-
-        with noted():
-            return self._plain_sampler(config).inside(noted)
-
-    def take_baseline(self, config: Config) -> None:
-        """Take a config that has worked in another process as the baseline; a warning says if it fails here."""
-        try:
-            with self._on_baseline():
-                executable = self.kernel.compile(config.with_members(self.members), self.subject.arguments)
-                if self._wrong(executable) is None:
-                    self.executables[config] = executable
-                    self.baseline = config
-        except Exception as error:  # noqa: BLE001 - the trial of this config, if there is one, will hold the reason
-            _log.warning("config (%s) worked before and does not now: %s", config, CandidateError.one_line(error))
-
-    def wrong_when_repeated(self, config: Config, sampler: Sampler, launches: int, seconds: float) -> Difference | None:
-        """Repeat timed launches and check every result, since some errors, such as races, show in some runs only.
-
-        Each repeat launches on every argument set; there is one for each poison, and none is started after `seconds`.
-        Fewer launches than there are sets, as of a launch that takes long, are all on the first set. Of small arguments
-        there are thousands of sets, and results of as many are compared as launches are asked for.
-        """
-        if self.verifier is None:
-            return None
-        self.note_config(config)
-        executable = self._compile(config)
-        further = self.subject.further(executable) if executable.outputs else []
-        sets, share = 1 + len(further), math.ceil(launches / _PATTERNS)
-        few = sampler.launches == 1 and launches < sets
-        # Samples take the sets in turn; outside a round, whose pauses are for timed launches.
-        samples = math.ceil(sets * (1 + len(self.subject.contents)) / sampler.launches)
-        end = time.monotonic() + seconds
-        difference = None
-        for turn in range(math.ceil(launches / _PATTERNS) if few else max(math.ceil(launches / sets), _PATTERNS)):
-            self.tell(StationStep.LAUNCH)
-            if few or not executable.outputs:
-                difference = self.verifier.wrong(executable)
-            else:
-                judged = further if sets <= launches else further[turn * share :][:share]
-                difference = self._wrong_once(self.verifier, executable, judged, turn, lambda: sampler.queue(samples)())
-            if difference is not None or time.monotonic() > end:
-                break
-        return difference
-
-    def announce(self, what: str) -> None:
-        """Call `tell` with a step that begins; during work on the baseline the step is `BASELINE`, except for `ODD`."""
-        self.tell(StationStep.BASELINE if self._working_on_baseline and what != StationStep.ODD else what)
-
-    def _same_program(self, executable: Executable) -> Trial | None:
-        """The trial of an equal program that was measured as another config; None if there is none."""
-        earlier = None if executable.key is None else self._measured.get(executable.key)
-        if earlier is None or earlier.config == executable.config:
-            return None
-        return replace(
-            earlier, config=executable.config.plain, compile_s=executable.compile_s, same_code_as=earlier.config,
-            error=f"as ({earlier.config}), the same code: {earlier.error}" if earlier.error else "",
-        )  # fmt: skip
-
-    def _wrong(self, executable: Executable) -> Difference | None:
-        if self.verifier is not None:
-            return self.verifier.wrong(executable)
-        executable.launch(self.subject.arguments)
-        return None
-
-    def _wrong_once(
-        self, verifier: Verifier, executable: Executable, further: Sequence[Arguments], turn: int,
-        launch: Callable[[], object],
-    ) -> Difference | None:  # fmt: skip
-        """Launch on every set, and judge the results of the first and of some further ones, which held poison."""
-        contents = [each.arguments for each in self.subject.contents]
-        sets = [self.subject.arguments, *further, *contents]
-        outputs = tuple(arguments.result(name) for arguments in sets for name in executable.outputs)
-        for tensor in Arguments(outputs).tensors():
-            ArgumentSet.fill_with_poison(tensor, turn % _PATTERNS)
-        launch()
-        return verifier.wrong_after_timing(executable, further, last=True)
-
-    def _timer(self, launch: Launch) -> Timer:
-        """The timer; if none is chosen yet, the baseline of an interrupted run chooses it, else this launch."""
-        if self.shared_timer.timer is None and self.baseline is not None:
-            launch = self._warm(self.baseline)
-        return self.shared_timer.start(launch)
-
-    def _plain_sampler(self, config: Config) -> Sampler:
-        if config in self._long:  # which has run, and is not run twice more to prepare it
-            launch = self.subject.launch(self._compile(config))
-            return launch.sampler(self._timer(launch), 1)
-        launch = self._warm(config)
-        return launch.sampler(self._timer(launch))
-
-    def _warm(self, config: Config) -> Launch:
-        launch = self.subject.launch(self._compile(config))
-        self.announce(StationStep.LAUNCH)
-        return launch.started()
-
-    def _compile(self, config: Config) -> Executable:
-        if config not in self.executables:
-            self.announce(StationStep.COMPILE)
-            self.executables[config] = self.kernel.compile(config.with_members(self.members), self.subject.arguments)
-        return self.executables[config]
-
-    def _verify_and_time(self, executable: Executable, best: Trial | None) -> Trial:
-        config = executable.config.plain
-        self.tell(StationStep.LAUNCH)
-        if (difference := self._wrong(executable)) is not None:
-            return difference.trial(config, executable.resources, executable.compile_s)
-        launch = self.subject.launch(executable)
-        try:
-            samples, relative = self._screen(config, launch, best)
-            self._long |= {config} if min(samples) >= _LONG_MS else set()
-            # Before the reset, which may empty the outputs for the next launch. What cannot win is not launched again.
-            again = best is None or relative <= self.policy.hopeless * best.rank
-            self.tell(StationStep.LAUNCH)
-            difference = None if self.verifier is None else self.verifier.wrong_after_timing(executable, again=again)
-        except EmptyCaptureError as error:
-            return _failed(config, Status.WRONG, str(error), executable)
-        finally:
-            if launch.reset is not None:
-                launch.reset()
-        if difference is not None:
-            return difference.trial(config, executable.resources, executable.compile_s)
-        return Trial(
-            config, Status.OK, Measurement(tuple(samples), self._timer(launch).mode), resources=executable.resources,
-            compile_s=executable.compile_s, relative=relative,
-        )  # fmt: skip
-
-    def _screen(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
-        """Samples of a launch, and its time divided by that of the baseline, which is measured in turn with it."""
-        timer = self._timer(launch)
-        self.tell(StationStep.LAUNCH)
-        sampler = self.shared_timer.prepare(launch)
-        if self.shared_timer.timer is not timer:  # no config is captured any more, and earlier samples do not compare
-            self._baseline_sampler = None
-        rounds = Rounds(timer=self._timer(launch), turn=self.turn)
-        if self._baseline_sampler is None:
-            if self.baseline is None or self.baseline == config:
-                self.baseline, self._baseline_sampler = config, sampler
-                return rounds.screen(sampler, self.policy)
-            with self._on_baseline():
-                self._baseline_sampler = self._plain_sampler(self.baseline)
-        self.tell(StationStep.LAUNCH)
-        beside = self._baseline_sampler.inside(_blaming_baseline)
-        try:
-            rank, best_ms = (None, 0.0) if best is None else (best.rank, best.median_ms)
-            return rounds.screen(sampler, self.policy, rank, beside=beside, best_ms=best_ms)
-        except _BaselineFailedError as error:
-            if not self._baseline_failed:
-                _log.warning("config (%s) worked before and does not now: %s", self.baseline, error)
-            self._baseline_failed = True
-        self.subject.first.restore()
-        samples, _ = rounds.screen(sampler, self.policy, None if best is None else best.median_ms)
-        # Over the time of the baseline by way of the best trial's.
-        return samples, 1.0 if best is None else best.rank * statistics.median(samples) / max(best.median_ms, 1e-9)
-
-    @contextmanager
-    def _on_baseline(self) -> Iterator[None]:
-        """Work inside of which a failure is the baseline's, and not the candidate's."""
-        self.tell(StationStep.BASELINE)
-        self._working_on_baseline = True
-        try:
-            yield
-        finally:
-            self._working_on_baseline = False
-
-
-class _BaselineFailedError(Exception):
-    """The baseline fails, and not the candidate beside which it runs."""
-
-
-@contextmanager
-def _blaming_baseline() -> Iterator[None]:
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        raise _BaselineFailedError(CandidateError.one_line(error)) from error
-
-
-def _failed(config: Config, status: Status, error: str, executable: Executable | None) -> Trial:
-    resources, compile_s = (executable.resources, executable.compile_s) if executable else (None, None)
-    return Trial(config, status, error=error, resources=resources, compile_s=compile_s)
+from triton_ops.timing import SharedTimer, guard_for
+from triton_ops.values import Trial, Work
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assignment(KernelLoad):
+class Assignment(KernelProblem):
     """The part of a request that a station needs; it can be sent to another process.
 
     Others are timed next to `baseline`, which has worked before; None takes the first that works. `mode` is that of
@@ -287,7 +40,10 @@ class Assignment(KernelLoad):
     first that runs. `in_turn` has the keys of the devices on which whoever asks has the turn already.
     """
 
+    options: TuneOptions
     work: Work | None
+    baseline: Config | None = None
+    mode: str | None = None
     odd: bool = True
     members: Members = field(default_factory=dict)
     trusted: Config | None = None
@@ -297,11 +53,49 @@ class Assignment(KernelLoad):
     def of(cls, request: TuneRequest, options: TuneOptions, baseline: Config | None) -> Assignment:
         """The assignment of a station for a request, without its search, which may be none for other processes."""
         common = {each.name: getattr(request, each.name) for each in fields(KernelProblem)}
+        settled = options.of_effort(replace(options.settled(), search="auto"))
         return cls(
-            **common, work=request.work, baseline=baseline,
-            options=options.of_effort(replace(Effort.of(options), search="auto")), trusted=request.space.default_config,
+            **common, work=request.work, baseline=baseline, options=settled, trusted=request.space.default_config,
             members=request.space.members,
         )  # fmt: skip
+
+    @property
+    def effort(self) -> Effort:
+        """The effort of the options, which is settled."""
+        return self.options.settled()
+
+    @property
+    def needs(self) -> Needs:
+        """Packages and device of a worker."""
+        return Needs.of(self.kernel, self.device, self.device_name)
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Torch for tensors, and what the kernel imports to compile, which a worker imports before it loads the task.
+
+        Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
+        first trial where Python keeps none.
+        """
+        tensors = self.problem.specs if self.originals is None else [*self.originals.tensors()]
+        module = self.kernel.compile_imports if isinstance(self.kernel, CompilesAhead) else ""
+        return tuple(dict.fromkeys(filter(None, ("torch" if tensors else "", module))))
+
+    @property
+    def limits_s(self) -> dict[str, float]:
+        """Limits of the steps that a worker announces, in seconds."""
+        own_s, compile_s, step = self.effort.patience.launch_s, self.effort.patience.compile_s, StationStep
+        launched = dict.fromkeys((step.LAUNCH, step.ODD, step.RACE), own_s)
+        return {step.COMPILE: compile_s, **launched, step.BASELINE: compile_s + own_s, step.TURN: math.inf}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Changes of a worker's environment: none."""
+        return {}
+
+    @property
+    def loaded(self) -> str:
+        """What a worker makes as it loads the task, in words."""
+        return f"the arguments of {self.problem}, or its reference"
 
     def station(self, tell: Callable[[str], None]) -> Station:
         """The station of a worker; `tell` is called with each step that begins."""
@@ -388,8 +182,9 @@ class Inline:
         try:
             with self._on_device():
                 self._start(None)
-                effort = Effort.of(self._assignment.options)
-                outcome = compare_finalists(self._evaluator, final, effort, keep_round, turn=self._turn)
+                outcome = compare_finalists(
+                    self._evaluator, final, self._assignment.effort, keep_round, turn=self._turn
+                )
         finally:
             self._note_config(None)
         return replace(outcome, guard=guard.summary())
@@ -419,7 +214,7 @@ class Inline:
         subject = self._subject(shared)
         self._verifier = self._make_verifier(subject)
         evaluator = Evaluator(
-            kernel=assignment.kernel, subject=subject, shared_timer=shared, policy=Effort.of(assignment.options).screen,
+            kernel=assignment.kernel, subject=subject, shared_timer=shared, policy=assignment.effort.screen,
             verifier=self._verifier, tell=self._tell, note_config=self._note_config, members=assignment.members,
             turn=self._turn,
         )  # fmt: skip
@@ -462,131 +257,3 @@ def _gpu_lost(device_name: str) -> str | None:
     except RuntimeError as error:
         return str(error).splitlines()[0]
     return None if works else "the device computes 1 + 1 wrongly"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stations:
-    """The stations of one problem: in workers, or in this process.
-
-    Without an option, kernels that may crash, such as Triton's on a GPU, are isolated. With `reuse` a worker that the
-    tune before has left may serve, and is left to the next.
-    """
-
-    problem: KernelProblem
-    options: TuneOptions = field(default_factory=TuneOptions)
-    reuse: bool = False
-
-    drop_idle = staticmethod(idle_worker.drop_idle_workers)
-
-    @property
-    def isolated(self) -> bool:
-        """True if candidates run in a worker."""
-        if self.options.isolate is not None:
-            return self.options.isolate
-        return not self.problem.device.is_cpu and isinstance(self.problem.kernel, MayCrash)
-
-    @cached_property
-    def turns(self) -> Turns:
-        """The turns of this process, of which a first one is waited for before anything is measured."""
-        return Turns(self.problem.device_name, self.options.wait)
-
-    @contextmanager
-    def early_process(self) -> Iterator[WorkerProcess | None]:
-        """Start a process for `begin` ahead, so that its imports run meanwhile; None without isolation."""
-        if not self.isolated:
-            yield None
-            return
-        needs = idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
-        process = (idle_worker.take(needs) if self.reuse else None) or idle_worker.new(needs)
-        try:
-            yield process
-        finally:
-            if not idle_worker.holds(process):
-                process.kill()
-
-    def begin(
-        self,
-        assignment: Assignment,
-        process: WorkerProcess | None = None,
-        note_config: Callable[[Config | None], None] = lambda _: None,
-    ) -> Callable[[], Station]:
-        """Begin to open a station for an assignment; what is returned waits for it, and for a first turn.
-
-        A worker loads the task and makes the arguments as soon as its imports are done, while this process does other
-        things. `note_config` is as of `Inline`, and not called for a worker, which a config ends alone.
-
-        The wait raises as `Inline` does, a `KernelTypeError` if isolation is asked for and the task exists in this
-        process only, and a `DeviceError` if others measure and are not to be waited for. Until then the given process
-        is the caller's to kill.
-        """
-        assignment, isolate = replace(assignment, in_turn=Turns.held()), self.options.isolate
-
-        def inline(place: str) -> Station:
-            return self._after_a_turn(Inline(assignment, note_config=note_config, place=place))
-
-        if not self.isolated:
-            why = "as asked" if isolate is False else "as callables are unless isolation is asked for"
-            return partial(inline, f"inline, {why}")
-
-        def not_portable(error: NotPortableError) -> Station:
-            if isolate:
-                message = f"{assignment.kernel.name} cannot run in a process of its own: {error}"
-                hint = "define it in a module that can be imported, or leave the isolation out"
-                raise KernelTypeError(message, hint=hint) from error
-            _log.warning("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
-            return inline(f"inline: {error}")
-
-        try:
-            station = Isolated(assignment, process, reuse=self.reuse)
-        except NotPortableError as error:
-            return partial(not_portable, error)
-
-        def open_station() -> Station:
-            try:
-                station.load()
-            except NotPortableError as error:
-                return not_portable(error)
-            return self._after_a_turn(station)
-
-        return open_station
-
-    def _after_a_turn(self, station: Station) -> Station:
-        try:
-            with self.turns.turn(station.facts.turn_key):
-                return station
-        except DeviceError:
-            station.close()
-            raise
-
-    def confirm(
-        self, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None,
-        left_s: float | None = None,
-    ) -> Outcome:  # fmt: skip
-        """The outcome after fresh processes, as many as the effort asks for, have compared the tied configs.
-
-        `mode` is that in which the station timed: times of other modes would not be comparable. Nothing is confirmed
-        where `left_s`, None for no limit, is short.
-
-        Cost: about 10 s per process on a GPU, one after another.
-        """
-        fresh = replace(assignment, baseline=next(iter(outcome.ties), None), mode=mode, in_turn=Turns.held())
-        processes = Effort.of(assignment.options).processes
-        return confirmed(outcome, final, processes, partial(self._outcomes, fresh), left_s)
-
-    def _outcomes(self, assignment: Assignment, questions: Sequence[FinalRequest]) -> Iterator[Outcome]:
-        """The outcomes of fresh processes; one that fails is left out with a warning."""
-        for question in questions:
-            try:
-                with closing(Isolated(assignment)) as station:
-                    outcome = station.finals(question)
-            except NotPortableError as error:
-                tied = f"the tied configs of {assignment.problem}"
-                _log.warning("%s are not confirmed in further processes: %s", tied, error)
-                return
-            except TritonKernelError as error:
-                _log.warning("a process that should confirm the winner failed: %s", error)
-                continue
-            if len({len(trial.final.by_round) for trial in outcome.trials if trial.final is not None}) == 1:
-                yield outcome
-            else:
-                _log.warning("a process that should confirm the winner did not compare the tied configs")

@@ -40,6 +40,7 @@ from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import ExpectedResults, Standard, as_list, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Difference
+from triton_ops.evaluation.questions import StationStep
 from triton_ops.evaluation.reference_results import Dissent
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.request import KernelProblem
@@ -139,12 +140,6 @@ class Subject:
             count = self.sets(self.arguments.tensors()) - 1
             self._further = [Protection.private_copy(self.arguments) for _ in range(count)]
         return self._further
-
-
-class StationStep:
-    """The steps that a station announces: by the last one it is known what has ended a process."""
-
-    COMPILE, LAUNCH, ODD, BASELINE, RACE, TURN = "compile", "launch", "odd extents", "baseline", "race", "wait"
 
 
 _OTHER_BITS = "launched again on the same inputs, it gives other bits: it has a race, or reads what it has not written"

@@ -34,7 +34,7 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.request import TuneProblem
+from triton_ops.request import spec_of
 from triton_ops.space import Config, Tunable
 from triton_ops.values import Problem, TensorSpec, contiguous_stride, is_fake
 
@@ -213,7 +213,7 @@ class ShippedKernel:
 
     def problem_of(self, values: Mapping[str, Any], **changed: Any) -> Problem:
         """The problem of a launch, but for values that do not count, which are `changed`."""
-        specs = {name: TuneProblem.spec_of(value) for name, value in {**values, **changed}.items()}
+        specs = {name: spec_of(value) for name, value in {**values, **changed}.items()}
         return Problem(self.operation.name, tuple(specs.items()))
 
     def launch(self, config: Config, values: Mapping[str, Any], device: Any) -> None:

@@ -27,7 +27,7 @@ from triton_ops.device import TorchDevice
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
 from triton_ops.lab.kernel_verdicts import KernelProfile, ProfiledKernel, ProfileReport, read_profile
 from triton_ops.lab.ptxas_log import read_ptxas
-from triton_ops.request import TuneProblem
+from triton_ops.request import device_for
 from triton_ops.terminal import Facts, Typed, only_data_on_stdout, option, tell
 from triton_ops.typed import TypedProblem, TypedTarget
 from triton_ops.values import dtype_name
@@ -177,14 +177,14 @@ class Called:
         target = TypedTarget(self.target, problem=TypedProblem.of(self.shape, self.dtype))
         if isinstance(function := target.load(), Operation):
             operation, _, shape, dtype = target.tuned(function)
-            device = TuneProblem.device_for(self.device, operation.device, operation.name)
+            device = device_for(self.device, operation.device, operation.name)
             arguments = operation.materialise(operation.problem(shape, dtype), device).keyword
             return lambda **values: operation(**values), arguments, device  # a kernel would be timed with one config
         names = Layers.required(function)
         if names or self.shape or self.dtype:
             lack = f"needs {', '.join(names)}" if names else "has no shape and no dtype to choose"
             raise TargetError(f"{self.target} {lack}", hint="name an Operation, or a function that needs no arguments")
-        return function, {}, TuneProblem.device_for(self.device, "any", self.target)
+        return function, {}, device_for(self.device, "any", self.target)
 
     def run(self, calls: int) -> None:
         """Call it once, so that it is compiled, and then so often; a profiler is told where that begins and ends."""

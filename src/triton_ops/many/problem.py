@@ -28,7 +28,7 @@ from triton_ops.evaluation import Stations
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
 from triton_ops.many.executor import Job, JobPlace
 from triton_ops.many.ray_engine import RayEngine, engine_named
-from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
+from triton_ops.request import TuneOptions, TuneProblem, TuneRequest
 from triton_ops.tuner import RequestedTune
 from triton_ops.values import TuningResult
 
@@ -148,7 +148,7 @@ class RunOptions:
         cls, each: TuneOptions, *, gpus: str | Iterable[int] | None, budget_s: Any, engine: str | None
     ) -> RunOptions:
         """The options of a run, as `tune_many` describes them; a `SettingsError` if one does not fit."""
-        plan = Effort.of(each)
+        plan = each.settled()
         if not (isinstance(plan.search, str) or callable(plan.search)):
             hint = "pass a searcher's name, or a function that makes a searcher from a config space and a seed"
             raise SettingsError(f"search is {plan.search!r}, one searcher for many spaces", hint=hint)

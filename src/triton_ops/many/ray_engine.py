@@ -313,7 +313,7 @@ class RayEngine:
             actors = _actors(ray, self.simulated)
             facts = _facts_of(ray, actors, self.simulated)
             _check_loading(ray, actors, facts, packed)
-            yield _executors(ray, actors, facts, folder, listener_of, Effort.of(options))
+            yield _executors(ray, actors, facts, folder, listener_of, options.settled())
         finally:
             ray.shutdown()
 

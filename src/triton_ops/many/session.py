@@ -472,7 +472,7 @@ def _executors(
     if not (devices := options.devices):
         return {"": LocalExecutor(shared_cpus, None, view.listener)}
     apart = devices if len(devices) > 1 else ()
-    cpus, effort = max(1, CompilePool.usual_workers() // len(devices)), Effort.of(options.each)
+    cpus, effort = max(1, CompilePool.usual_workers() // len(devices)), options.each.settled()
     isolated, lent = any(job.worker for job in jobs), LentCpus(cpus)
     executors: dict[str, Executor] = {
         name: RemoteExecutor.of_device(name, cpus, view.listener, effort, isolated, lent) for name in apart

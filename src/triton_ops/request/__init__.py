@@ -5,7 +5,8 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 _NAMES = {
     ".effort": "Budget Effort Patience",
     ".known_calls": "MISS KnownCall KnownCalls",
-    ".request": "KernelProblem TuneOptions TuneProblem TuneRequest",
+    ".options": "TuneOptions",
+    ".request": "KernelProblem TuneProblem TuneRequest device_for device_of spec_of",
 }
 
 if TYPE_CHECKING:
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
     from triton_ops.request.known_calls import MISS as MISS
     from triton_ops.request.known_calls import KnownCall as KnownCall
     from triton_ops.request.known_calls import KnownCalls as KnownCalls
+    from triton_ops.request.options import TuneOptions as TuneOptions
     from triton_ops.request.request import KernelProblem as KernelProblem
-    from triton_ops.request.request import TuneOptions as TuneOptions
     from triton_ops.request.request import TuneProblem as TuneProblem
     from triton_ops.request.request import TuneRequest as TuneRequest
+    from triton_ops.request.request import device_for as device_for
+    from triton_ops.request.request import device_of as device_of
+    from triton_ops.request.request import spec_of as spec_of
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

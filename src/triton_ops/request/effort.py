@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from triton_ops import search as searches
 from triton_ops import settings
 from triton_ops.exceptions import SettingsError
-from triton_ops.request.request import TuneOptions
 from triton_ops.timing import RacePolicy, ScreenPolicy
 
 
@@ -139,20 +138,6 @@ class Effort:
             value = getattr(self, field_name)
             if not (isinstance(value, (int, float)) and value >= least):
                 raise SettingsError(f"{field_name} of effort {self.name} is {value!r}; it must be {least} or more")
-
-    @classmethod
-    def of(cls, options: TuneOptions) -> Effort:
-        """The effort that is asked for, with `search`, `trials`, `budget_s` and `patience` in place of its own."""
-        effort = cls.named(options.effort)
-        search = effort.search if options.search is None else options.search
-        if search != cls.search:  # what every effort has by itself is right, and asking would import the searchers
-            searches.Search.checked(search)
-        if not all(each is None for each in (options.search, options.trials, options.budget_s)):
-            trials = effort.budget.trials if options.trials is None else options.trials
-            budget = replace(effort.budget, trials=trials)
-            budget = budget if options.budget_s is None else Budget(trials, options.budget_s)
-            effort = replace(effort, search=search, budget=budget)
-        return effort if options.patience is None else replace(effort, patience=options.patience)
 
     @classmethod
     def named(cls, effort: str | Effort | None = None) -> Effort:

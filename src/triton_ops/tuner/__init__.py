@@ -3,10 +3,11 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
+    ".feeds": "CompiledFeed",
+    ".gate": "Gate",
     ".loop": "TuningLoop",
     ".priors": "Survey",
     ".progress": "Listener ProgressBar RunPlan RunProgress Silent",
-    ".proposals": "CompiledFeed Gate",
     ".session": "release_processes tune",
     ".tuning": "RequestedTune",
 }

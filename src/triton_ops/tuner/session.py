@@ -18,7 +18,7 @@ from triton_ops import settings, values
 from triton_ops.backend import Kernel, Operation, Source
 from triton_ops.base import Host, StoredFile
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation import Stations
+from triton_ops.evaluation import drop_idle_workers
 from triton_ops.processes import fork_servers
 from triton_ops.records import RECORDS
 from triton_ops.request import Effort, KnownCall, KnownCalls, Patience, TuneOptions, TuneProblem
@@ -93,7 +93,7 @@ def release_processes() -> None:
 
     Cost: some milliseconds for each process.
     """
-    Stations.drop_idle()
+    drop_idle_workers()
     fork_servers.drop_idle()
 
 

@@ -138,7 +138,7 @@ class RequestedTune:
     @cached_property
     def effort(self) -> Effort:
         """The effort that the options ask for."""
-        return Effort.of(self.options)
+        return self.options.settled()
 
     @cached_property
     def key(self) -> Key:

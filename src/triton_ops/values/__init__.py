@@ -4,6 +4,7 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
     ".buckets": "ANY BucketRule Mapper Nearest Range",
+    ".conclusion": "Conclusion",
     ".contents": "Contents",
     ".key": "Argument Key Problem",
     ".resources": "Resources",

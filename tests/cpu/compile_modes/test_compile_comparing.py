@@ -69,17 +69,17 @@ def station_of(machine):
             self.number = sum(other.mode.name == self.mode.name for other in machine.started)
             machine.started.append(self)
 
-        def tried(self, question):
+        def trial(self, question):
             if self.mode.name in machine.failing:
                 status, reason = machine.failing[self.mode.name]
-                return ModeTrial(question.config, status, error=reason)
+                return ModeTrial(question.config, status, error=reason), None
             self.alive = True
             machine.compile(self.mode, self.environment.get("TORCH_COMPILE_DEBUG_DIR"))
             machine.alive += 1
             machine.most_alive = max(machine.most_alive, machine.alive)
             calls_s = (2.0, 0.1, 0.001) if not self.mode.eager else (0.001, 0.001, 0.001)
             loaded = Loaded(calls_s=calls_s, compile_s=1.9, label="a model", device_name=machine.device, facts="f")
-            return ModeTrial(question.config, Status.OK, Measurement((1.0,), "wall"), loaded=loaded)
+            return ModeTrial(question.config, Status.OK, Measurement((1.0,), "wall"), loaded=loaded), None
 
         def ask_again(self, question):
             self.visits += 1
@@ -97,7 +97,7 @@ def station_of(machine):
 @pytest.fixture
 def compared(monkeypatch, tmp_path):
     def run(machine, modes=None, *, gpu=True, clock=None, **asked):
-        monkeypatch.setattr(mode_process, "Isolated", station_of(machine))
+        monkeypatch.setattr(mode_process, "TaskWorker", station_of(machine))
         machine.device = "cuda:0" if gpu else "cpu"
         if gpu:
             monkeypatch.setattr(comparing, "probe", lambda _: GPU)

@@ -11,9 +11,9 @@ import torch
 from triton_ops import Config, FunctionKernel
 from triton_ops.backend import Arguments, ArgumentSet
 from triton_ops.device import probe
-from triton_ops.evaluation import Subject, station
-from triton_ops.evaluation.station import Evaluator
-from triton_ops.evaluation.verify import StationStep
+from triton_ops.evaluation import Subject
+from triton_ops.evaluation.evaluator import Evaluator
+from triton_ops.evaluation.questions import StationStep
 from triton_ops.timing import ScreenPolicy, SharedTimer
 from triton_ops.values import Status
 
@@ -57,7 +57,7 @@ def test_a_launch_that_takes_long_is_a_sample_of_its_own_and_is_not_run_to_prepa
     long_ms, steady_clock, monkeypatch
 ):
     calls = []
-    monkeypatch.setattr(station, "_LONG_MS", long_ms)
+    monkeypatch.setattr("triton_ops.evaluation.evaluator._LONG_MS", long_ms)
     evaluator = evaluator_of(lambda x, *, n: calls.append(n) or x)
     assert evaluator.attempt(BASELINE, None).ok
     calls.clear()

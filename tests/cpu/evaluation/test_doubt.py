@@ -12,8 +12,9 @@ import pytest
 from tests.clocks import MS, Clock
 from triton_ops import Config
 from triton_ops.evaluation import FinalRequest
-from triton_ops.evaluation.finals import compare_finalists, preference
+from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.evaluation.judges import Difference
+from triton_ops.evaluation.outcome import preference
 from triton_ops.request import Effort
 from triton_ops.timing import HostTimer, Launch, RacePolicy
 from triton_ops.timing.race_statistics import EXCLUDED, INDIFFERENCE

@@ -10,7 +10,8 @@ import pytest
 from tests.cpu.evaluation.test_doubt import DEFAULT, RIVAL, Noisy
 from triton_ops import Config, Effort
 from triton_ops.evaluation import FinalRequest, Outcome
-from triton_ops.evaluation.finals import compare_finalists, confirmed, finalists, with_further_processes
+from triton_ops.evaluation.finals import compare_finalists, confirmed, finalists
+from triton_ops.evaluation.outcome import with_further_processes
 from triton_ops.timing import DuelPolicy, Rounds
 from triton_ops.values import Measurement, Status, Trial
 

@@ -22,7 +22,6 @@ from benchmarks.robustness.workers import workers_of
 
 from tests.torchless import (
     CalledWhenUnpacked,
-    Once,
     aborts,
     dies_in_the_race,
     never_ends,
@@ -46,8 +45,7 @@ from triton_ops.evaluation import Assignment, Stations
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.idle_worker import new as new_worker
 from triton_ops.evaluation.isolated import Isolated
-from triton_ops.evaluation.verify import StationStep
-from triton_ops.evaluation.worker import Attempt, Setup, WorkerAnswer
+from triton_ops.evaluation.questions import Attempt, Setup, StationStep, WorkerAnswer
 from triton_ops.processes import WorkerLostError
 from triton_ops.request import Patience, TuneOptions
 from triton_ops.request.request import CopiedArguments
@@ -247,11 +245,12 @@ def test_a_worker_that_holds_what_it_tried_is_asked_again_until_it_is_lost():
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("question", "ended"), [(Attempt, 2), (Once, 1)])
-def test_a_question_is_asked_once_more_after_a_signal_from_outside_unless_it_is_not_to_be(question, ended):
+@pytest.mark.parametrize(("once", "ended"), [(False, 2), (True, 1)])
+def test_a_config_is_tried_once_more_after_a_signal_from_outside_unless_its_question_is_asked_once(once, ended):
     killed = Config({"ms": 0.0, "fault": "killed"})
     with closing(Isolated(assignment())) as station:
-        assert station.tried(question(killed)).status is Status.CRASH
+        trial = station.trial(Attempt(killed))[0] if once else station.attempt(killed, None)
+        assert trial.status is Status.CRASH
         assert station.facts.place == f"in a process of its own, {ended} ended by what ran in them"
 
 

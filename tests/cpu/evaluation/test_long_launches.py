@@ -11,7 +11,8 @@ from tests.clocks import Field
 from tests.cpu.evaluation.test_doubt import DEFAULT, RIVAL, Noisy
 from triton_ops import Budget, Config, Effort, FunctionKernel, tune
 from triton_ops.evaluation import FinalRequest, Outcome
-from triton_ops.evaluation.finals import Resolution, _confidence, _fitting, compare_finalists
+from triton_ops.evaluation.finals import _fitting, compare_finalists
+from triton_ops.evaluation.outcome import Resolution, _confidence
 from triton_ops.request import TuneOptions
 from triton_ops.timing import Interval, Rounds, ScreenPolicy, Standing
 from triton_ops.timing.race_statistics import few_tell, is_plain
@@ -103,9 +104,9 @@ def test_fewer_than_six_rounds_that_decide_nothing_tell_nothing(seconds, told):
 
 
 def test_only_a_budget_that_somebody_gave_ends_the_last_comparison():
-    assert not Effort.of(TuneOptions()).budget.firm
-    assert not Effort.of(TuneOptions(trials=3)).budget.firm
-    assert Effort.of(TuneOptions(budget_s=9.0)).budget == Budget(None, 9.0)
+    assert not TuneOptions().settled().budget.firm
+    assert not TuneOptions(trials=3).settled().budget.firm
+    assert TuneOptions(budget_s=9.0).settled().budget == Budget(None, 9.0)
     assert Effort.named("quick").within(5.0).budget.firm
     assert not Effort.named("full").beyond(7).budget.firm
     assert RunningBudget(Effort.named("quick").budget).comparison_s is None

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from triton_ops.evaluation.verify import StationStep
+from triton_ops.evaluation.questions import StationStep
 from triton_ops.processes import WorkerLostError, WorkerProcess
 
 pytestmark = pytest.mark.processes
@@ -18,7 +18,7 @@ PROGRAM = """
 import json, os, sys, time
 from triton_ops import FunctionKernel, tune
 from triton_ops.device import Turns
-from triton_ops.evaluation.station import Evaluator
+from triton_ops.evaluation.evaluator import Evaluator
 from triton_ops.timing import Rounds
 trace = open(sys.argv[1], "a", buffering=1)
 

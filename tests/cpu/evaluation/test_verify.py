@@ -16,7 +16,8 @@ from triton_ops.backend import Arguments, ArgumentSet, Protection
 from triton_ops.evaluation import Subject
 from triton_ops.evaluation.expected import Standard
 from triton_ops.evaluation.judges import Precision
-from triton_ops.evaluation.verify import Case, StationStep, Verifier
+from triton_ops.evaluation.questions import StationStep
+from triton_ops.evaluation.verify import Case, Verifier
 from triton_ops.space import Config
 from triton_ops.values import Tolerance
 

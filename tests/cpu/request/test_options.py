@@ -102,14 +102,14 @@ def test_a_wrong_option_is_refused_when_the_value_is_made(wrong):
 
 def test_an_effort_is_settled_by_its_options_and_stays_so(monkeypatch):
     asked = TuneOptions(effort="full", search="random", trials=7, patience=Patience(trial_s=5.0), seed=3)
-    effort = Effort.of(asked)
+    effort = asked.settled()
     assert (effort.name, effort.search, effort.budget) == ("full", "random", Budget(7, 600, firm=False))
     assert effort.patience.trial_s == 5.0
-    settled = TuneOptions(seed=3).of_effort(Effort.of(TuneOptions()))
+    settled = TuneOptions(seed=3).of_effort(TuneOptions().settled())
     monkeypatch.setenv("TRITON_OPS_EFFORT", "full")
-    assert Effort.of(settled).name == "quick"
-    assert Effort.of(TuneOptions()).name == "full"
-    assert Effort.of(pickle.loads(pickle.dumps(settled))) == Effort.of(settled)
+    assert settled.settled().name == "quick"
+    assert TuneOptions().settled().name == "full"
+    assert pickle.loads(pickle.dumps(settled)).settled() == settled.settled()
 
 
 def test_the_options_reach_the_station_without_the_search():
