@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from triton_ops.base import ForkSafeLock, canonical_json, require
 from triton_ops.device import TorchDevice, Turns, probe
 from triton_ops.dispatch.deciding import meeting
 from triton_ops.dispatch.decision import EXPLICIT, LOCKFILE, Decision, decisions
-from triton_ops.dispatch.ladder import DEFAULT, RACE, capturing, change_sources, deciding_by, on_miss, policy_of
+from triton_ops.dispatch.ladder import DEFAULT, RACE, capturing, change_limits, deciding_by, on_miss, policy_of
 from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.records import Runs, cache_folder, store_in
@@ -208,7 +208,7 @@ class _Step:
         changes = configs != self._configs
         if changes:
             self._configs = dict(configs)
-            change_sources(pins=self._configs)
+            change_limits(lambda limits: replace(limits, pins=self._configs))
         return changes
 
     def time_on(self, device: str, seed: int) -> None:
@@ -295,7 +295,7 @@ class _Step:
         Raises TargetError if a kernel is not launched, or none can be compared.
         """
         one_thread = self.torch.autograd.set_multithreading_enabled(False)  # a policy holds for a thread
-        with one_thread, deciding_by(most=None, packages=False):
+        with one_thread, deciding_by(lambda limits: replace(limits, most=None, packages=False)):
             self()
         missing, problems = set(names or ()), dict[str, StepKernel]()
         for each, launches in self.launched:
@@ -398,7 +398,7 @@ def tune_in_place(
         if capturing() or meeting() is not None or policy_of(None, RACE) != RACE:
             reasons = "a lockfile is replayed, a graph captured, a step tuned, winners agreed on, or an extra missing"
             raise SettingsError(f"nothing can be tuned here: {reasons}", hint="call it alone, outside of replaying")
-        with deciding_by(most=DEFAULT, pins={}), _own_stream():
+        with deciding_by(lambda limits: replace(limits, most=DEFAULT, pins={})), _own_stream():
             state = _Step(step, tolerance)
             try:
                 problems, gain = state.compared(names, seconds, seed)

@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -187,7 +187,7 @@ class Ladder:
         return question.fallback("no winner is known for this problem"), tuple(passed)
 
     def _locked(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
-        if (config := _sources.pins.get(question.key.id)) is not None:
+        if (config := _sources.limits.pins.get(question.key.id)) is not None:
             yield Found(config=config, rung=EXPLICIT, why="it is raced in a step")
         if self.lockfile is None:
             passed.append(f"lockfile: {self.refused or 'none is used'}")
@@ -234,7 +234,7 @@ class Ladder:
     def _found_elsewhere(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
         """Winners of packages, and of problems nearby: the nearest first, and own records before those of packages."""
         if question.key.unknown is None:
-            others = shipped(question.asked, passed, drifted=question.near) if _sources.packages else ()
+            others = shipped(question.asked, passed, drifted=question.near) if _sources.limits.packages else ()
             ranked = [*self._lent(question), *others]
             for _, answer in sorted(ranked, key=lambda pair: pair[0]):
                 yield answer
@@ -348,15 +348,25 @@ class _InUse:
     only: bool = False
 
 
+@dataclass(frozen=True)
+class Limits:
+    """The limits of launches: the most that they do when no winner is known, and whether winners of packages answer.
+
+    None is no limit. `pins` has by the ids of keys the configs that a step races.
+    """
+
+    most: str | None = None
+    pins: Mapping[str, Config] = field(default_factory=dict)
+    packages: bool = True
+
+
 class _Sources:
-    """The lockfile of this process, and one ladder for each folder of records."""
+    """The lockfile of this process, the limits of its launches, and one ladder for each folder of records."""
 
     def __init__(self) -> None:
         self.in_use: _InUse | None = None  # None until something was asked for; the environment then decides
         self.ladders: dict[str, Ladder] = {}
-        self.most: str | None = None  # that launches do when no winner is known; None is no limit
-        self.pins: Mapping[str, Config] = {}  # by the ids of keys: what is raced in a step
-        self.packages = True  # whether their winners answer
+        self.limits = Limits()
 
 
 _sources = _Sources()
@@ -406,28 +416,34 @@ def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "de
     if on_miss not in (DEFAULT, ERROR):
         raise SettingsError(f"on_miss is {on_miss!r}; a replay takes {DEFAULT} or {ERROR}", hint="choose one of these")
     content = _read(lockfile)
-    with deciding_by(in_use=_InUse(content, only=True), most=on_miss):
+    with deciding_by(lambda limits: replace(limits, most=on_miss), _InUse(content, only=True)):
         yield content
 
 
 @contextmanager
-def deciding_by(**sources: Any) -> Iterator[None]:
-    """Inside, every launch of this process is decided anew by other sources, and afterwards by those from before."""
-    before = change_sources(**sources)
+def deciding_by(change: Callable[[Limits], Limits], in_use: _InUse | None = None) -> Iterator[None]:
+    """Inside, every launch of this process is decided anew by other limits, and afterwards by those from before.
+
+    With `in_use` it is decided by another lockfile, too.
+    """
+    limits, lockfile = _sources.limits, _sources.in_use
+    _decide_anew(change(limits), in_use or lockfile)
     try:
         yield
     finally:
-        change_sources(**before)
+        _decide_anew(limits, _sources.in_use if in_use is None else lockfile)
 
 
-def change_sources(**sources: Any) -> dict[str, Any]:
-    """Have every launch decided anew by other sources, fields of `_Sources`; returns what stood there before."""
+def change_limits(change: Callable[[Limits], Limits] = lambda limits: limits) -> None:
+    """Have every launch decided anew, by other limits if they change."""
+    _decide_anew(change(_sources.limits), _sources.in_use)
+
+
+def _decide_anew(limits: Limits, in_use: _InUse | None) -> None:
     with _guard:
-        before = {name: getattr(_sources, name) for name in sources}
-        vars(_sources).update(sources)
+        _sources.limits, _sources.in_use = limits, in_use
         _sources.ladders.clear()
     forget_decisions()
-    return before
 
 
 def _read(lockfile: Lockfile | str | os.PathLike[str]) -> Lockfile:
@@ -469,7 +485,7 @@ def _made(folder: str, in_use: _InUse) -> Ladder:
         _log.warning("records are not used: %s", error)
     if isinstance(lockfile, FollowedLockfile):
         followed, lockfile = lockfile, lockfile.read()
-        followed.follow(change_sources)
+        followed.follow(change_limits)
         refused = followed.refused
     return Ladder(store, place, lockfile, only_lockfile=in_use.only, refused=refused)
 
@@ -538,7 +554,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     if policy in MAY_MEASURE and (missing := MissingDependencyError.of_extra("tune", "a tune")):
         warn_once(f"{missing}; launches without a known winner run their default config")
         policy = DEFAULT
-    confined = _sources.most or (DEFAULT if settings.replay() is not None else None)
+    confined = _sources.limits.most or (DEFAULT if settings.replay() is not None else None)
     if confined is None:
         return policy
     if ERROR in (policy, confined):

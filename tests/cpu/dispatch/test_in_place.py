@@ -274,7 +274,7 @@ def test_a_step_that_fails_or_is_interrupted_leaves_all_as_it_was(known):
 
             with pytest.raises((error, TargetError)) if error is KeyboardInterrupt or last < 6 else nullcontext():
                 tune_in_place(step)
-            assert (weight.sum(), sources._sources.pins, sources._sources.most) == (0, {}, None)
+            assert (weight.sum(), sources._sources.limits) == (0, sources.Limits())
             one(x)
             assert operations._calls.decisions[-1].found.config == Config(block=1)
 
@@ -401,7 +401,7 @@ def test_threads_wait_for_one_another_and_a_nested_call_is_refused(known):
     with ThreadPoolExecutor(3) as threads:
         result = list(threads.map(lambda _: tune_in_place(lambda: one(x), budget_s=0.1), range(3)))
     assert [each.gain for each in result] == [None] * 3
-    assert (sources._sources.pins, sources._sources.most) == ({}, None)
+    assert sources._sources.limits == sources.Limits()
 
 
 def test_a_config_that_the_space_no_longer_has_is_not_taken(known):
