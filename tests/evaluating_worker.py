@@ -11,9 +11,10 @@ import tempfile
 import threading
 from pathlib import Path
 
-from triton_ops.processes import Child
+from triton_ops.processes import Child, import_heavy, strays
 
-NAMES = {each.__name__: each for each in (importlib, logging, os, signal, sys, tempfile, threading)}
+MODULES = (importlib, logging, os, signal, sys, tempfile, threading)
+NAMES = {each.__name__: each for each in (*MODULES, import_heavy, strays)}
 
 
 def open_files():

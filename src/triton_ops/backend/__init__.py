@@ -14,7 +14,7 @@ _NAMES = {
     ".operations": "Operation operation",
     ".origins": "Layers Origin",
     ".portable": "Packed",
-    ".private": "ArgumentSet Protection",
+    ".private": "ArgumentSet Protection fill_with_poison",
     ".read_space": "ReadSpace",
     ".roles": "Arguments CandidateError CompilesAtLaunch Executable Kernel MayCrash PreparedCall StandIn",
     ".taken": "launches_are_taken launches_taken replaced",
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.portable import Packed as Packed
     from triton_ops.backend.private import ArgumentSet as ArgumentSet
     from triton_ops.backend.private import Protection as Protection
+    from triton_ops.backend.private import fill_with_poison as fill_with_poison
     from triton_ops.backend.read_space import ReadSpace as ReadSpace
     from triton_ops.backend.roles import Arguments as Arguments
     from triton_ops.backend.roles import CandidateError as CandidateError

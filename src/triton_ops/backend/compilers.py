@@ -20,7 +20,7 @@ from triton_ops.backend.roles import Arguments, Kernel
 from triton_ops.base import CodeFolder, require
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, MissingDependencyError, TargetError
-from triton_ops.processes import Child
+from triton_ops.processes import import_heavy
 from triton_ops.space import Config, Members
 from triton_ops.values import Compiled
 
@@ -37,7 +37,7 @@ class CompilerNeeds:
 
     def ready(self) -> None:
         """Import what every compilation needs, in the fork server, which has one thread again afterwards."""
-        Child.import_heavy(self.imports, "compiling")
+        import_heavy(self.imports, "compiling")
         with contextlib.suppress(MissingDependencyError):  # without NumPy no work is read
             _ = kernel_ir.KernelWork
 

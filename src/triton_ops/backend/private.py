@@ -437,7 +437,7 @@ def _room(tensor: Any) -> tuple[Any, int]:
     return room, zone_bytes
 
 
-def poison(values: Any, pattern: int = 0) -> None:
+def fill_with_poison(values: Any, pattern: int = 0) -> None:
     """Fill a tensor or an array of numbers with what no right result holds: NaN, the largest integer or False.
 
     Pattern 1 is the largest finite number, the largest integer less 90, or True.
@@ -465,8 +465,6 @@ class ArgumentSet:
 
     Cost: a copy of every output with its canaries, and, if `protected`, of every input.
     """
-
-    fill_with_poison = staticmethod(poison)
 
     def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
         self.arguments, self._canaries = Protection.with_canaries(arguments, outputs)
@@ -497,7 +495,7 @@ class ArgumentSet:
     def poison(self, pattern: int) -> None:
         """Fill the outputs with values that no right result holds; `pattern` is 0 or 1."""
         for values in self.outputs:
-            poison(values, pattern)
+            fill_with_poison(values, pattern)
 
     def stray_writes(self) -> str | None:
         """The bytes that a launch wrote outside an output, in words; None if all canaries are whole."""

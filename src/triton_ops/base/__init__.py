@@ -5,7 +5,7 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 _NAMES = {
     ".code_folders": "CodeFolder TemporaryFolder",
     ".files": "AppendedFile NamedFile StoredFile",
-    ".folders": "Folder ForkSafeLock OwnFile cached_property",
+    ".folders": "Folder ForkSafeLock OwnFile at_fork cached_property",
     ".host": "Host Process available bar_console base_class import_in_order installed_version is_as_published require",
     ".page": "Page",
     ".plain": "Count DamagedError Extent Frozen Nested NotNegative Plain Sealed canonical_json fingerprint is_positive",
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from triton_ops.base.folders import Folder as Folder
     from triton_ops.base.folders import ForkSafeLock as ForkSafeLock
     from triton_ops.base.folders import OwnFile as OwnFile
+    from triton_ops.base.folders import at_fork as at_fork
     from triton_ops.base.folders import cached_property as cached_property
     from triton_ops.base.host import Host as Host
     from triton_ops.base.host import Process as Process

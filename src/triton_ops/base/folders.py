@@ -222,8 +222,6 @@ class ForkSafeLock:
     ever. What this lock guards must therefore be whole between any two steps of its holder.
     """
 
-    at_fork = staticmethod(at_fork)  # for what else of the parent's a forked child has to forget
-
     def __init__(self, make: Callable[[], AbstractContextManager[Any]] = threading.Lock) -> None:
         self._make = make
         self._lock = make()

@@ -19,7 +19,7 @@ from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import TuneOptions, device_for
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
-from triton_ops.typed import TypedProblem, TypedTarget, named_function
+from triton_ops.typed import TypedProblem, TypedTarget, named_function, parse_config
 from triton_ops.values import Key, Measurement, Problem, dtype_name
 
 _ALL_KERNELS = "kernels"  # the TARGET that stands for all shipped kernels
@@ -245,7 +245,7 @@ def bench_command(
         with only_data_on_stdout():
             return _bench_kernels(run, {name: bool(v) for name, v in one.items()})
     policy = duel_policy(None, seconds)  # bad options are refused before the target's code runs
-    configs = TypedProblem.config(config, "--config"), TypedProblem.config(config_b, "--config-b")
+    configs = parse_config(config, "--config"), parse_config(config_b, "--config-b")
     problem = TypedProblem.of(shape, dtype, arg=arg)
     request = BenchRequest(problem=problem, device=device, cold=not warm, options=options)
     if dtype is not None:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from triton_ops.backend import Arguments, ArgumentSet, CandidateError, FunctionKernel, Protection
+from triton_ops.backend import Arguments, ArgumentSet, CandidateError, FunctionKernel, Protection, fill_with_poison
 from triton_ops.benchmark.timing import Contestant, blame_calls_of
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation import ReferenceResults
+from triton_ops.evaluation import ReferenceResults, as_list, kept, same_bits
 from triton_ops.exceptions import TargetError, TritonKernelError
 from triton_ops.space import Config
 from triton_ops.values import Tolerance
@@ -49,7 +49,7 @@ class _Run:
         self.inputs.restore()
         prepare(self.arguments)
         for output in filter(lambda value: hasattr(value, "dtype"), self.outputs.values()):
-            ArgumentSet.fill_with_poison(output, self._calls % 2)
+            fill_with_poison(output, self._calls % 2)
         self._calls += 1
         with blame_calls_of(self.contestant):
             answer = self.executable.launch(self.arguments)
@@ -59,16 +59,16 @@ class _Run:
         if self.outputs or (answer is None and changes):
             self.results = list((self.outputs or changes).values())
         else:
-            self.results = ReferenceResults.as_list(answer)
+            self.results = as_list(answer)
 
     def keeps_its_results(self, outputs: Collection[str]) -> bool | None:
         """Tell whether floats of half the size leave its results as they are; None where it takes none."""
-        before = [ReferenceResults.kept(each) for each in self.results]
+        before = [kept(each) for each in self.results]
         try:
             self.call(outputs, _halve)
         except (TritonKernelError, RuntimeError, TypeError):  # it need not accept these values, nor they be halved
             return None
-        return all(map(ReferenceResults.same_bits, self.results, before)) and len(before) == len(self.results)
+        return all(map(same_bits, self.results, before)) and len(before) == len(self.results)
 
     def answer(self, *positional: Any, **keyword: Any) -> Any:
         """The results of one call of a function on any arguments, in any precision."""
@@ -84,7 +84,7 @@ class _Run:
         one, two = (run.inputs.arguments.keyword for run in (self, other))
         both = one.keys() & two.keys()
         pairs = [(one[name], two[name]) for name in both if name not in outputs]
-        return len(both) == min(len(one), len(two)) and all(ReferenceResults.same_bits(a, b) for a, b in pairs)
+        return len(both) == min(len(one), len(two)) and all(same_bits(a, b) for a, b in pairs)
 
 
 def _halve(arguments: Arguments) -> None:
@@ -229,7 +229,7 @@ def judged_call(
     results are right, or if there is no reference.
     """
     own = Protection.private_copy(arguments)
-    results = ReferenceResults.as_list(call(*own.positional, **own.keyword))
+    results = as_list(call(*own.positional, **own.keyword))
     if reference is None:
         return results, ""
     return results, ReferenceResults(reference, Protection.private_copy(arguments), outputs).fault(results)
@@ -265,7 +265,7 @@ class ConfigJudge:
         return "" if self._obstacle else fault
 
     def _compared(self, config: Config, answer: Any) -> str:
-        changes, results = self._arguments.changed(), ReferenceResults.as_list(answer)
+        changes, results = self._arguments.changed(), as_list(answer)
         own = [*([] if self._reference else results), *changes.values()]
         if self._first is None:
             tensors = list(Arguments(tuple(own)).tensors())

@@ -28,7 +28,7 @@ from triton_ops.records import (
     updated,
 )
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option, tell
-from triton_ops.typed import TypedProblem
+from triton_ops.typed import parse_pairs
 
 
 def lock_command(
@@ -74,9 +74,9 @@ def lock_command(
     ):  # fmt: skip
         if refused:
             raise SettingsError(why, hint=hint)
-    names = TypedProblem.pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"')
+    names = parse_pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"')
     plan = LockPlan(
-        buckets=TypedProblem.pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
+        buckets=parse_pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
         unproven=allow_unproven, also={name: [other] for name, other in names.items()},
     )  # fmt: skip
     if refresh:

@@ -16,7 +16,7 @@ from triton_ops.compile_modes.mode_report import CompileReport, ModeResult
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError, alternatives
 from triton_ops.request import TuneOptions
 from triton_ops.terminal import Facts, folder_of, only_data_on_stdout, option, tell, with_options
-from triton_ops.typed import TypedProblem, named_function, named_object
+from triton_ops.typed import named_function, named_object, parse_config
 
 _Model = Annotated[str, option("MODULE:FACTORY", "Returns (model, inputs); or a shipped model.")]
 SCENARIOS = ("simple-mlp", "simple-mlp-bf16", "llama-block", "small-transformer", "one-token", "norm-chain")
@@ -83,7 +83,7 @@ def options_of(text: str) -> dict[str, Any]:
     """
     try:
         if text.lstrip().startswith("{"):
-            return TypedProblem.config([text], "--options") or {}
+            return parse_config([text], "--options") or {}
         texts = [each.split(",") for each in _NEXT_OPTION.split(text)]
         if not all("=" in first and all(part.strip() for part in rest) for first, *rest in texts):
             raise ValueError("a part that continues nothing")
@@ -103,7 +103,7 @@ def _option(parts: list[str]) -> dict[str, Any]:
     quotation = _QUOTED.fullmatch(value.strip())
     if len(parts) > 1 or quotation:
         return {name.strip(): quotation["text"] if quotation else value.strip()}
-    return TypedProblem.config(parts, "--options") or {}
+    return parse_config(parts, "--options") or {}
 
 
 def factory_of(target: str) -> Any:

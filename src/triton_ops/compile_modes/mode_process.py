@@ -28,7 +28,7 @@ from triton_ops.compile_modes.model_workload import Loss, ModelRunner, ModelWork
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation import StationFacts, TaskWorker
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.processes import Child
+from triton_ops.processes import import_heavy
 from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, DuelPolicy, HostTimer, Interval, Launch, RacePolicy, Rounds, Sampler
@@ -200,7 +200,7 @@ class ModeStation:
         manner = self._manner
         packages = ["torch", *([] if self._mode.eager else ["torch._dynamo"])]  # else the first call would pay for them
         packages += ["torch._inductor.compile_fx"] if self._mode.backend == INDUCTOR else []
-        Child.import_heavy(packages, "compiling a model")
+        import_heavy(packages, "compiling a model")
         TorchDevice(self._assignment.needs[1]).stay()
         torch: Any = require("torch", "compiling a model")
         if manner.threads is not None:

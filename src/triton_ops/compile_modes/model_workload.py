@@ -15,7 +15,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, Layers, Protection
 from triton_ops.base import require
-from triton_ops.evaluation import ReferenceResults
+from triton_ops.evaluation import ReferenceResults, kept
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.values import Tolerance
 
@@ -206,7 +206,7 @@ class ModelRunner:
         if self.training:
             gradients = {name: each.grad for name, each in self._workload.parameters.items() if each.requires_grad}
         gathered = [output, gradients, buffers, list(arguments.tensors())]
-        results = [ReferenceResults.kept(each) for each in gathered]
+        results = [kept(each) for each in gathered]
         before.restore()
         return results
 

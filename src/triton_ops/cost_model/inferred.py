@@ -470,9 +470,6 @@ class Readings:
         dtypes = {product.dtype for work in self.known_works for launch in work.launches for product in launch.products}
         return dtypes.pop() if len(dtypes) == 1 else ""
 
-    in_words = staticmethod(work_in_words)
-    least_bytes, flops_of = staticmethod(least_bytes), staticmethod(flops_of)
-
     def differences(self, declared: Model, configs: Iterable[Config]) -> list[str]:
         """The differences between the declaration and the kernel over some configs, in words."""
         readable = [config for config in configs if not self.work_of(config).silent]

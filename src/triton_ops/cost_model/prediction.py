@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from operator import itemgetter
 from statistics import StatisticsError, correlation
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from triton_ops.base import is_positive, require
 from triton_ops.cost_model.blocks import MOST_REGISTERS, footprint_of
@@ -58,7 +58,6 @@ class Forecast:
     spill_bytes: float  # per thread
     shared_bytes: int  # per block
     compiled: bool  # registers, spills and shared memory are the compiler's; otherwise guessed
-    most_registers: ClassVar[int] = MOST_REGISTERS
 
 
 class FirstPick(NamedTuple):

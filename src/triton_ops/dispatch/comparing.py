@@ -18,7 +18,7 @@ from typing import Any
 
 from triton_ops import evaluation
 from triton_ops.backend import Layers, Operation, TritonCompiler, TritonProcess
-from triton_ops.base import ForkSafeLock
+from triton_ops.base import ForkSafeLock, at_fork
 from triton_ops.compilation import CompilePool
 from triton_ops.dispatch.calls import example_of
 from triton_ops.dispatch.deciding import TURN_S, KernelCall, writes_a_part
@@ -179,5 +179,5 @@ def _like(call: KernelCall) -> list[TuneRequest]:
     return requests
 
 
-ForkSafeLock.at_fork(_tuning.clear)  # whoever holds a lock, or compares, is not there
-ForkSafeLock.at_fork(_comparisons.clear)
+at_fork(_tuning.clear)  # whoever holds a lock, or compares, is not there
+at_fork(_comparisons.clear)

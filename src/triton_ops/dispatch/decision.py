@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import msgspec
 
 from triton_ops import settings
-from triton_ops.base import ForkSafeLock, NamedFile, Sealed, canonical_json
+from triton_ops.base import ForkSafeLock, NamedFile, Sealed, at_fork, canonical_json
 from triton_ops.base import counted as number_of
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError, UntunedError
 from triton_ops.settings import expanded
@@ -409,7 +409,7 @@ def report_json() -> dict[str, Any]:
 def _report_at_exit() -> None:
     if settings.report():
         atexit.register(_tell, os.getpid())
-    ForkSafeLock.at_fork(_begin_anew)
+    at_fork(_begin_anew)
 
 
 def _begin_anew() -> None:

@@ -3,6 +3,7 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
+    ".expected": "as_list kept same_bits",
     ".finals": "FinalRequest",
     ".idle_worker": "drop_idle_workers start_one_early",
     ".outcome": "Outcome",
@@ -15,6 +16,9 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
+    from triton_ops.evaluation.expected import as_list as as_list
+    from triton_ops.evaluation.expected import kept as kept
+    from triton_ops.evaluation.expected import same_bits as same_bits
     from triton_ops.evaluation.finals import FinalRequest as FinalRequest
     from triton_ops.evaluation.idle_worker import drop_idle_workers as drop_idle_workers
     from triton_ops.evaluation.idle_worker import start_one_early as start_one_early

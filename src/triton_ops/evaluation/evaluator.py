@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from triton_ops.backend import Arguments, ArgumentSet, CandidateError, Executable, Kernel
+from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, fill_with_poison
 from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.questions import StationStep
 from triton_ops.evaluation.verify import Subject, Verifier
@@ -151,7 +151,7 @@ class Evaluator:
         sets = [self.subject.arguments, *further, *contents]
         outputs = tuple(arguments.result(name) for arguments in sets for name in executable.outputs)
         for tensor in Arguments(outputs).tensors():
-            ArgumentSet.fill_with_poison(tensor, turn % _PATTERNS)
+            fill_with_poison(tensor, turn % _PATTERNS)
         launch()
         return verifier.wrong_after_timing(executable, further, last=True)
 

@@ -14,12 +14,10 @@ from triton_ops.evaluation.expected import (
     Check,
     ExpectedResults,
     Standard,
-    as_list,
     difference,
     expected,
     kept,
     leaf_pairs,
-    same_bits,
 )
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Difference, Precision
@@ -41,9 +39,6 @@ class ReferenceResults:
     of the outputs, and, if `protected`, of the inputs, which are restored after a reference that writes them.
     """
 
-    as_list = staticmethod(as_list)
-    kept = staticmethod(kept)
-    same_bits = staticmethod(same_bits)
     used = why_own = ""
     dissent: Dissent
 

@@ -25,7 +25,7 @@ from triton_ops.evaluation.idle_worker import EARLY, Rest
 from triton_ops.evaluation.process_state import ProcessState
 from triton_ops.evaluation.questions import Question, Setup, WorkerAnswer
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
-from triton_ops.processes import Child, Surroundings
+from triton_ops.processes import Child, Surroundings, import_heavy, strays
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def _import(packages: Sequence[str]) -> None:
     """Import packages; meanwhile a thread readies Triton if it is among them."""
     if "triton" in packages:
         TritonProcess.warm_up(launches=True)
-    Child.import_heavy(packages, "what is going to be tuned")
+    import_heavy(packages, "what is going to be tuned")
 
 
 def _ready(device: str) -> None:
@@ -65,10 +65,10 @@ def serve(questions: Iterable[Any], send: Callable[[Any], None], device: str) ->
         if isinstance(question, Rest):
             station = None
             _give_up(modules)
-            answer = WorkerAnswer(value=state.changed() or ("a process" if Child.strays() else ""))
+            answer = WorkerAnswer(value=state.changed() or ("a process" if strays() else ""))
         elif isinstance(question, Setup):
             if question.imports:
-                Child.import_heavy(question.imports, "what is going to be tuned")
+                import_heavy(question.imports, "what is going to be tuned")
                 state = ProcessState.here()  # no code of the user's has run, or what it changed was put back
             TorchDevice(device).stay()  # code of the task before may have chosen another
             context = copy_context()  # what is set for one task, such as Triton's allocator, ends with it

@@ -10,7 +10,7 @@ _NAMES = {
     ".command_simulate": "simulate_command",
     ".kernel_verdicts": "read_profile",
     ".ranking": "RankedConfig rank",
-    ".sensitivities": "Sensitivity",
+    ".sensitivities": "Sensitivity in_order",
     ".spills": "cure_spills",
 }
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from triton_ops.lab.ranking import RankedConfig as RankedConfig
     from triton_ops.lab.ranking import rank as rank
     from triton_ops.lab.sensitivities import Sensitivity as Sensitivity
+    from triton_ops.lab.sensitivities import in_order as in_order
     from triton_ops.lab.spills import cure_spills as cure_spills
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

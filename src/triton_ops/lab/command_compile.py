@@ -18,7 +18,7 @@ from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, by_prog
 from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, followed, only_data_on_stdout, option, tell
-from triton_ops.typed import TypedProblem, TypedTarget
+from triton_ops.typed import TypedProblem, TypedTarget, parse_config
 from triton_ops.values import Compiled, Problem, Resources, dtype_name
 
 _TIMEOUT_S = CompilePool.TIMEOUT_S
@@ -255,7 +255,7 @@ def spills_command(
 
     Each change is compiled, and kept only if it helps. No GPU is needed with --gpu.
     """
-    values = TypedProblem.config(config, "--config")
+    values = parse_config(config, "--config")
     typed_target = TypedTarget(target, problem=TypedProblem.of(shape, dtype, arg=arg), gpu=gpu)
     with only_data_on_stdout():
         operation, _, extents, element = typed_target.tuned(typed_target.operation("; its problem is not known"))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from triton_ops.backend import Operation, ReadSpace
-from triton_ops.cost_model import Readings
+from triton_ops.cost_model import work_in_words
 from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec, gpu_missing
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
@@ -17,7 +17,7 @@ from triton_ops.lab.ranking import GUESSED_TOO_LARGE, Expectation, ModelQuestion
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
 from triton_ops.space import Config
 from triton_ops.terminal import Facts, Typed, folder_of, only_data_on_stdout, option, tell
-from triton_ops.typed import TypedProblem, TypedTarget
+from triton_ops.typed import TypedProblem, TypedTarget, parse_config
 from triton_ops.values import Resources, Status
 
 _TERMS_SHOWN = 8
@@ -44,7 +44,7 @@ def explained_rows(spec: DeviceSpec, explained: Expectation, image: Portrait) ->
         rows |= {f"alone: {term.name}": f"{term.alone_ms:.4g} ms" for term in forecast.terms[:_TERMS_SHOWN]}
     rows |= _advice(image)
     if explained.work is not None:
-        rows |= {f"read: {name}": text for name, text in Readings.in_words(explained.work).items()}
+        rows |= {f"read: {name}": text for name, text in work_in_words(explained.work).items()}
     if explained.differences:
         rows["but"] = "; ".join(explained.differences)
     return rows | {f"note {number}": remark for number, remark in enumerate(image.remarks, 1)}
@@ -250,7 +250,7 @@ def _asked(
 
     The values may be any, as those of `--space`; the rules of the space hold.
     """
-    values = TypedProblem.config(config, "--config") or {}
+    values = parse_config(config, "--config") or {}
     narrowed = replace(typed, space={name: [value] for name, value in values.items()} or None)
     whole_target = TypedTarget(target, cache_dir, narrowed, gpu)
     operation, space, extents, element = whole_target.tuned(whole_target.operation(_LACK))

@@ -25,7 +25,7 @@ from triton_ops.lab.simulation import LARGEST, LESSON, WORKLOADS, Simulation, Si
 from triton_ops.space import Config
 from triton_ops.terminal import Facts, PageServer, Typed, folder_of, only_data_on_stdout, option, tell
 from triton_ops.tuner import Survey
-from triton_ops.typed import TypedProblem, TypedTarget
+from triton_ops.typed import TypedProblem, TypedTarget, parse_config
 
 SHOWN = 50  # places of one ranking in a file, which has many rankings
 _TERMS = 8  # resources in the drawing of one config
@@ -319,7 +319,7 @@ def simulate_command(
     as_json: Typed.Json = False,
 ) -> Facts:
     """Rank configs by the time that the model expects of them, and explain each rank; nothing is run."""
-    values = [TypedProblem.config([text], "--config") or {} for text in config or []]
+    values = [parse_config([text], "--config") or {} for text in config or []]
     typed = TypedProblem.of(shape, dtype, space, arg)
     is_target = target is not None and target not in WORKLOADS and (":" in target or target in kernels.names())
     if not is_target and (arg or len(typed.shapes) > 1):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from triton_ops.backend import Arguments, Compiler, FunctionKernel, Kernel, Operation
 from triton_ops.compilation import CompilePool
-from triton_ops.cost_model import Forecast, Model, Readings
+from triton_ops.cost_model import Forecast, Model, Readings, flops_of, least_bytes
 from triton_ops.device import Calibration, DeviceSpec, Machine, Roofline, Target, device_spec
 from triton_ops.exceptions import KernelTypeError, MissingDependencyError, SpaceError, TargetError
 from triton_ops.kernel_ir import KernelWork, LaunchWork
@@ -299,12 +299,12 @@ def roof_of(
     """The roofline of a config: declared operations, of operands of a dtype, and bytes come before its launches'."""
     flops: dict[str, float] = {}
     for launch in launches:
-        for operands, count in Readings.flops_of(launch).items():
+        for operands, count in flops_of(launch).items():
             flops[operands] = flops.get(operands, 0.0) + count
     if work is not None and work.flops and (dtype or not flops):
         flops = {dtype: work.flops}
     products = any(flops.values())
-    moved = work.bytes if work is not None and work.bytes else sum(map(Readings.least_bytes, launches))
+    moved = work.bytes if work is not None and work.bytes else sum(map(least_bytes, launches))
     single = sum(  # operations on single elements
         one.programs * (one.plain + one.special + sum(loop.plain + loop.special for loop in one.loops))
         for one in launches

@@ -304,8 +304,6 @@ class Sensitivity:
     explained: float  # share of the variance of the logarithm of the time, by single tunables
     knobs: tuple[Knob, ...]  # with several values, the one that matters most first
 
-    in_order = staticmethod(in_order)
-
     @staticmethod
     def of_run(run: Run) -> Sensitivity:
         """As of a run log; `RecordingError` where nothing can be told."""

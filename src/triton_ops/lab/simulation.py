@@ -30,7 +30,7 @@ from triton_ops.lab.recording import attention_work, product_work, row_work
 from triton_ops.lab.sensitivities import in_order
 from triton_ops.lab.simulated_ranking import NO_KERNEL, PlacedConfig, advice, ranking_of, table_name
 from triton_ops.space import Config, ConfigSpace, Value
-from triton_ops.typed import TypedProblem
+from triton_ops.typed import parse_config
 from triton_ops.values import ITEM_BYTES, Work, dtype_name, is_power_of_two, warps_and_stages
 
 _WARPS = (1, 2, 4, 8, 16, 32)
@@ -117,7 +117,7 @@ class Workload:
         for number, line in enumerate(text.splitlines(), 1):
             if parts := line.replace(",", " ").split():
                 with SettingsError.when(f"Line {number}", "", SpaceError):
-                    configs.append(Config(TypedProblem.config(parts, "config") or {}))
+                    configs.append(Config(parse_config(parts, "config") or {}))
                     self.check(configs[-1:])
         if not configs:
             raise SettingsError("There is no config to rank")

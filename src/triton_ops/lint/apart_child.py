@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import ArgumentSet, CandidateError, Operation, Packed, TritonProcess
+from triton_ops.backend import CandidateError, Operation, Packed, TritonProcess, fill_with_poison
 from triton_ops.base import require
 from triton_ops.exceptions import MissingDependencyError, TargetError, TritonKernelError
 from triton_ops.lint.apart import STEPS, LintReply, LintRequest
@@ -29,7 +29,7 @@ from triton_ops.lint.memory_watch import (
     named_tensors,
     watch_launches,
 )
-from triton_ops.processes import Child
+from triton_ops.processes import Child, import_heavy
 
 with contextlib.suppress(ImportError):  # not on Windows, where no kernel is run apart
     import resource
@@ -151,7 +151,7 @@ def _prepare(target: Any, shape: tuple[int, ...] | None) -> tuple[Callable[[], A
     executable = target.kernel.compile(config, arguments)
     outputs = [pair for name in executable.outputs for pair in named_tensors(name, arguments.keyword.get(name))]
     for _, tensor in outputs:
-        ArgumentSet.fill_with_poison(tensor)
+        fill_with_poison(tensor)
     return lambda: executable.launch(arguments), outputs, f"on {problem}"
 
 
@@ -164,7 +164,7 @@ def _find_unwritten(watch: MemoryWatch, outputs: list[tuple[str, Any]]) -> Itera
             continue
         stores = bytes_of_elements(tensor, torch.from_numpy(watch.stores[origin])).any(-1)
         fresh = torch.empty_like(tensor)
-        ArgumentSet.fill_with_poison(fresh)
+        fill_with_poison(fresh)
         poisoned = (tensor == fresh) | ((tensor != tensor) & (fresh != fresh))
         count = int((poisoned & ~stores).sum())
         if count:
@@ -185,7 +185,7 @@ def main() -> None:
     """
     child = Child()
     with contextlib.suppress(MissingDependencyError):  # which is the answer to every request
-        child.import_heavy(child.packages, "reading kernels")
+        import_heavy(child.packages, "reading kernels")
         TritonProcess.warm_up(launches=False).join()  # each copy would make Triton's key of itself anew
     STEPS.tell = lambda step: child.send(child.step(step))
     recorder, with_torch = Recorder(), mmap.mmap(-1, 1)
@@ -198,7 +198,7 @@ def main() -> None:
             child.send(run_here(request))
             continue
         with contextlib.suppress(MissingDependencyError):
-            child.import_heavy(("torch",) if with_torch[0] or request.with_torch else (), "reading kernels")
+            import_heavy(("torch",) if with_torch[0] or request.with_torch else (), "reading kernels")
         child.send_from_copy(partial(_reply, request, recorder, with_torch))
 
 

@@ -326,15 +326,15 @@ class Leftovers:
         if self.temporary is not None:
             TemporaryFolder.discard(self.temporary)
 
-    @staticmethod
-    def strays() -> set[int]:
-        """The processes that this child has started and that still run, wherever they went, without its guard."""
-        return {pid for mark in _marks for pid in members(mark)} - {*_guards}
-
 
 _NOTHING = Leftovers()
 _guards: list[int] = []  # the guard of this process
 _marks: list[str] = []  # the mark of its family
+
+
+def strays() -> set[int]:
+    """The processes that this child has started and that still run, wherever they went, without its guard."""
+    return {pid for mark in _marks for pid in members(mark)} - {*_guards}
 
 
 def command(

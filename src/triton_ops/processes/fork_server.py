@@ -33,7 +33,7 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from triton_ops import base, settings
-from triton_ops.base import ForkSafeLock, OwnFile, TemporaryFolder
+from triton_ops.base import OwnFile, TemporaryFolder, at_fork
 from triton_ops.processes import child
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd
 
@@ -77,7 +77,7 @@ class IdleProcesses(Generic[Process]):
         self._places: list[_Place[Process]] = []
         self._closed = False
         atexit.register(self.close)
-        ForkSafeLock.at_fork(self.abandon)
+        at_fork(self.abandon)
 
     @staticmethod
     def inherited(*, early: bool = False) -> Hashable:
@@ -464,7 +464,7 @@ class SharedForkServers:
         self._idle: IdleProcesses[ForkServer] = IdleProcesses(methodcaller("close"), _MOST, operator.ge)
         self.holds, self.drop_idle = self._idle.holds, self._idle.drop
         self._forget()
-        ForkSafeLock.at_fork(self._forget)
+        at_fork(self._forget)
 
     def borrow(self, needs: Hashable, make: Callable[[], ForkServer]) -> ForkServer:
         """A fork server that has these needs or more (`>=`): others use it, or it was left, or else it is new."""

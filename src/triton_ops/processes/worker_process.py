@@ -85,8 +85,6 @@ class Child:
         self._pid, self._end = os.getpid(), ChildsEnd(questions, answers)
         self.receive, self.messages = self._end.receive, self._end.messages
 
-    import_heavy = staticmethod(child.import_heavy)
-    strays = staticmethod(child.Leftovers.strays)
     step = StepStarted  # the message that a step begins
 
     @staticmethod

@@ -17,7 +17,7 @@ from statistics import median
 
 import msgspec
 
-from triton_ops.base import AppendedFile, Count, Folder, ForkSafeLock, NotNegative, Sealed, StoredFile, canonical_json
+from triton_ops.base import AppendedFile, Count, Folder, NotNegative, Sealed, StoredFile, at_fork, canonical_json
 from triton_ops.records.record import NotedCall, time_now
 from triton_ops.records.store import readable
 from triton_ops.values import Key
@@ -205,4 +205,4 @@ def _together(lines: Iterable[Miss]) -> list[Miss]:
 
 
 atexit.register(flush_misses)
-ForkSafeLock.at_fork(_harvests.clear)  # the parent writes what it noted; its thread is not here
+at_fork(_harvests.clear)  # the parent writes what it noted; its thread is not here

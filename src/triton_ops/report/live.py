@@ -24,7 +24,7 @@ from typing import Any
 
 from triton_ops.base import Page, StoredFile, gain_text
 from triton_ops.exceptions import DeviceError, RunLogError
-from triton_ops.lab import Sensitivity
+from triton_ops.lab import in_order
 from triton_ops.processes import Child
 from triton_ops.records import Run
 from triton_ops.report.report_tables import RunComparison, comparisons_of, problem_map
@@ -111,7 +111,7 @@ def _trial_rows(report: Report, rows: Sequence[TrialRow]) -> dict[str, Any]:
     names = list(dict.fromkeys((*tunables, *(name for config in configs for name in config))))
     places: dict[str, dict[str, int]] = {name: {} for name in names}
     for name, values in tunables.items():
-        for value in Sensitivity.in_order(values):
+        for value in in_order(values):
             _place(places[name], str(tuple(value) if isinstance(value, list) else value))
     errors: dict[str, int] = {}
     fates: dict[str, int] = {}

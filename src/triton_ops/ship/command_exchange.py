@@ -20,7 +20,7 @@ from triton_ops.ship.table import Format, Names, Table, needed
 from triton_ops.ship.targets import as_target
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell
-from triton_ops.typed import TypedProblem, named_object
+from triton_ops.typed import named_object, parse_pairs
 
 FormatName = Annotated[str, option("FORMAT", f"One of {', '.join(FORMATS)}.")]
 Kernel = Annotated[str, option("--kernel", "The kernel's name in records.", "NAME")]
@@ -107,7 +107,7 @@ def import_command(
 ) -> Facts:
     """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
     form = format_named(format_name)
-    names, plan = _names(form, row, rename), LockPlan(buckets=TypedProblem.pairs(bucket, "--bucket", "M=measured@2"))
+    names, plan = _names(form, row, rename), LockPlan(buckets=parse_pairs(bucket, "--bucket", "M=measured@2"))
     table = form.read(file).for_rows(names)
     table = replace(table, facts={**table.facts, **_facts(form, facts)})
     for remark in table.remarks:
@@ -155,7 +155,7 @@ def look_up_command(
 
 
 def _names(form: Format, row: list[str] | None, rename: list[str] | None) -> Names:
-    return Names(tuple(row or form.row), TypedProblem.pairs(rename, "--rename", "BM=BLOCK_SIZE_M"))
+    return Names(tuple(row or form.row), parse_pairs(rename, "--rename", "BM=BLOCK_SIZE_M"))
 
 
 def _facts(form: Format, texts: list[str] | None) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _facts(form: Format, texts: list[str] | None) -> dict[str, Any]:
 
 
 def _values(texts: list[str] | None, option: str) -> dict[str, Any]:
-    return {name: _value(text) for name, text in TypedProblem.pairs(texts, option, "E=8").items()}
+    return {name: _value(text) for name, text in parse_pairs(texts, option, "E=8").items()}
 
 
 def _key_value(text: str) -> Any:

@@ -3,7 +3,7 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
-    ".problem": "TypedProblem module_at named_function named_object",
+    ".problem": "TypedProblem module_at named_function named_object parse_config parse_pairs",
     ".target": "TypedTarget",
 }
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from triton_ops.typed.problem import module_at as module_at
     from triton_ops.typed.problem import named_function as named_function
     from triton_ops.typed.problem import named_object as named_object
+    from triton_ops.typed.problem import parse_config as parse_config
+    from triton_ops.typed.problem import parse_pairs as parse_pairs
     from triton_ops.typed.target import TypedTarget as TypedTarget
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

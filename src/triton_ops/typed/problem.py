@@ -182,9 +182,6 @@ class TypedProblem:
         arguments = {name: _argument(f"{_ARG} {name}={text}", text, dtype) for name, text in texts.items()}
         return cls(parse_shapes(shape), dtype, parse_space(space), arguments)
 
-    config = staticmethod(parse_config)
-    pairs = staticmethod(parse_pairs)
-
     @staticmethod
     def parameters(kernel: FunctionKernel) -> Mapping[str, inspect.Parameter]:
         """A function's parameters by name; `TargetError` if it does not tell them."""

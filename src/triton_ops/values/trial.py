@@ -365,7 +365,19 @@ _FAILURES_SHOWN = 3
 
 
 @dataclass(frozen=True)
-class TuningResult(Conclusion):
+class _FirstFields:
+    """The first fields of a result; those of a base class stand before its own."""
+
+    best_config: dict[str, Any]
+    metrics: KernelMetrics
+    all_results: list[tuple[dict[str, Any], KernelMetrics]] = field(default_factory=list)
+    problem_size: Any = None
+    _: KW_ONLY
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class TuningResult(Conclusion, _FirstFields):
     """The result of a tune.
 
     Attributes:
@@ -404,12 +416,7 @@ class TuningResult(Conclusion):
             raced configs, with `regret(config)` beside the fastest.
     """
 
-    best_config: dict[str, Any]
-    metrics: KernelMetrics
-    all_results: list[tuple[dict[str, Any], KernelMetrics]] = field(default_factory=list)
-    problem_size: Any = None
     _: KW_ONLY
-    device: str | None = None
     from_cache: bool = False
     trials: tuple[Trial, ...] = ()
     default: Trial | None = None

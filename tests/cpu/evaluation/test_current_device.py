@@ -161,7 +161,7 @@ def run_worker(monkeypatch, device, questions=(), asked=None):
         child.messages, child.send, child.await_task = (lambda: questions), answers.append, asked and asked.get
 
     monkeypatch.setattr(worker.Child, "__init__", begin)
-    monkeypatch.setattr(worker.Child, "import_heavy", lambda _packages, _what: None)
+    monkeypatch.setattr(worker, "import_heavy", lambda _packages, _what: None)
     worker.main()
     return answers
 

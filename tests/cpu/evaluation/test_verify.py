@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from triton_ops import FunctionKernel, KernelTypeError
-from triton_ops.backend import Arguments, ArgumentSet, Protection
+from triton_ops.backend import Arguments, ArgumentSet, Protection, fill_with_poison
 from triton_ops.evaluation import Subject
 from triton_ops.evaluation.expected import Standard
 from triton_ops.evaluation.judges import Precision
@@ -73,8 +73,8 @@ def test_an_array_that_is_not_written_is_wrong_too():
 def test_a_value_that_equals_one_poison_does_not_equal_the_other():
     for dtype in (torch.int32, torch.bool, torch.float32):
         first, second = torch.zeros(1).to(dtype), torch.zeros(1).to(dtype)
-        ArgumentSet.fill_with_poison(first, 0)
-        ArgumentSet.fill_with_poison(second, 1)
+        fill_with_poison(first, 0)
+        fill_with_poison(second, 1)
         assert not torch.equal(first, second)
 
 

@@ -132,9 +132,9 @@ def test_a_worker_is_told_what_to_import_and_to_ready_and_where_it_begins(early_
         assert worker.stay()
         assert worker.equipment == (("colorsys", "wave"), "cpu")
         assert asked(worker, "child.device, child.packages, child.early") == ("cpu", worker.equipment[0], early_s > 0)
-        assert asked(worker, "child.import_heavy(child.packages, 'a test') or 'wave' in sys.modules") is True
+        assert asked(worker, "import_heavy(child.packages, 'a test') or 'wave' in sys.modules") is True
         assert asked(worker, "[os.environ[name] for name in ('OF_THE_PROGRAM', 'OWN')]") == ["1", "2"]
-        assert asked(worker, "os.getsid(0) == os.getpid() and child.strays()") == set()
+        assert asked(worker, "os.getsid(0) == os.getpid() and strays()") == set()
         assert asked(worker, "signal.getsignal(signal.SIGINT) is signal.SIG_IGN")
         assert Path(asked(worker, "tempfile.gettempdir()")) == worker._temporary.path
     finally:
