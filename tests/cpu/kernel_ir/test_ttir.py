@@ -160,6 +160,14 @@ def test_a_hundred_thousand_programs_are_sampled():
     assert result.looked_at < 100_000
 
 
+def test_the_kernel_is_the_first_public_function_and_others_can_be_called():
+    heads = ("private @a", "public @b", "public @c", "private @d")
+    functions = "".join(f"  tt.func {head}() {{\n    tt.return\n  }}\n" for head in heads)
+    module = parsed_module(f"module {{\n  tt.func private @declared() -> i32\n{functions}}}\n")
+    assert module.kernel.name == "b"
+    assert [*module.functions] == ["a", "b", "c", "d"]
+
+
 @pytest.mark.parametrize("text", ["", "module {\n}", "tt.func public @k() {", "#!/bin/sh\necho", "module {\n" * 1000])
 def test_a_text_that_is_no_module_is_told(text):
     with pytest.raises(UnreadableError):
