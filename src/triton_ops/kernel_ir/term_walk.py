@@ -336,7 +336,7 @@ def _step(terms: Terms, loop: int, symbol: TermValue, then: TermValue) -> Term |
     one, other = symbol.term, then.term
     if one is other:
         return terms.number(0) if one is not terms.data else None
-    if not (symbol.type.whole or symbol.type.pointer) or symbol.type.truth:
+    if not (symbol.type.whole or symbol.type.pointer):
         return None
     if symbol.type.pointer and not (one.name == other.name == "pointer" and one.operands[0] is other.operands[0]):
         return None

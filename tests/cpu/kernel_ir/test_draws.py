@@ -9,7 +9,7 @@ import pytest
 
 from tests.cpu.kernel_ir.test_facts import facts
 from tests.cpu.kernel_ir.test_padding import DOT, REDUCE
-from triton_ops.kernel_ir.draws import DRAWS, Draw
+from triton_ops.kernel_ir.draws import DRAWS, Draw, _extents
 from triton_ops.kernel_ir.operations import NotComputedError
 
 SMALL = np.arange(DRAWS) % 2 == 1
@@ -237,3 +237,26 @@ def test_a_term_of_too_many_numbers_is_not_computed(monkeypatch):
     draw(make("argument", "a"))  # it is computed already
     with pytest.raises(NotComputedError, match="too many steps"):
         draw(make("argument", "d"))
+
+
+def test_a_count_that_is_an_extent_is_small_where_numbers_are_made_of_it():
+    """As a divisor it would else hide what one lane adds."""
+    known, draw = draw_of()
+    terms = known.terms
+    n = terms.whole(terms.make("argument", "n"))
+    for count in (n, terms.add((3, n), (2, terms.number(1)))):
+        several = draw(terms.make("arith.sitofp", "f32", "", 0, count))
+        assert set(several) <= {2, 3, 4, 5, 6, 7} if count is n else (several == draw(count)).all()
+    place = terms.whole(terms.make("program_id", 0))
+    assert (draw(terms.make("arith.sitofp", "f32", "", 0, place)) == draw(place)).all()
+    assert (draw(terms.make("arith.truncf", "f32", "", 0, terms.make("number", 9.0))) == 9.0).all()
+
+
+def test_extents_are_the_arguments_that_stand_alone_in_comparisons_by_their_sign():
+    terms = draw_of()[0].terms
+    n, m, k = (terms.make("argument", name) for name in "nmk")
+    more = terms.at_least_zero(terms.add((1, n), (-2, m), (1, terms.multiply(n, k)), (-1, terms.make("program_id", 0))))
+    other = terms.both(terms.refuse(terms.zero(terms.whole(k))), terms.make("compared", k))
+    assert _extents([more, other]) == {n, m}
+    assert _extents([more, other], 1) == {n}
+    assert _extents([more], -1) == {m}

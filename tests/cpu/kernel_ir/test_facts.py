@@ -161,6 +161,7 @@ module {
     assert known.mask.name == "compared"
     assert other.mask.words == "False"
     assert [one.mask.name for one in KernelFacts.of(text).accesses] == ["compared"] * 2
+    assert [one.root.words for one in KernelFacts.of(text, parameters=["even"]).accesses] == ["x"] * 2
 
 
 def test_a_kernel_of_as_many_parts_as_are_allowed_is_read_and_one_of_more_is_not(monkeypatch):

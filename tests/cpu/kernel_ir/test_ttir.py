@@ -160,6 +160,30 @@ def test_a_hundred_thousand_programs_are_sampled():
     assert result.looked_at < 100_000
 
 
+def test_comments_are_passed_over_and_an_operation_that_must_name_a_type_says_so():
+    assert work("    // a comment\n    #alias = 3  // and another\n    //\n") == work()
+    with pytest.raises(UntoldError, match=r"arith\.index_cast names no type"):
+        work("    %x = arith.index_cast %0\n")
+
+
+@pytest.mark.parametrize(
+    ("element", "size"),
+    [("i1", 1), ("i4", 1), ("i8", 1), ("i16", 2), ("i64", 8), ("index", 8), ("f16", 2), ("bf16", 2), ("f32", 4),
+     ("f64", 8), ("f8E5M2", 1), ("f4E2M1FN", 1), ("!tt.ptr<f32>", 8)],
+)  # fmt: skip
+def test_an_element_has_the_size_of_its_type(element, size):
+    assert parsed_type(f"tensor<4x{element}>").item_bytes == (4 if element.endswith("<f32>") else size)
+    assert Type((), element, pointer=True).item_bytes == size
+
+
+def test_the_kernel_is_the_first_public_function_and_others_can_be_called():
+    heads = ("private @a", "public @b", "public @c", "private @d")
+    functions = "".join(f"  tt.func {head}() {{\n    tt.return\n  }}\n" for head in heads)
+    module = parsed_module(f"module {{\n  tt.func private @declared() -> i32\n{functions}}}\n")
+    assert module.kernel.name == "b"
+    assert [*module.functions] == ["a", "b", "c", "d"]
+
+
 @pytest.mark.parametrize("text", ["", "module {\n}", "tt.func public @k() {", "#!/bin/sh\necho", "module {\n" * 1000])
 def test_a_text_that_is_no_module_is_told(text):
     with pytest.raises(UnreadableError):
