@@ -203,3 +203,48 @@ def test_what_a_loop_carries_unmoved_or_evenly_is_said_by_the_number_of_the_turn
     assert words == [
         "program_id(0)", "program_id(0)·iteration + 128·iteration", f"128·turns({loop.number}, 0, arg2, 1)"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("jump", "reason"),
+    [
+        ("cf.switch %0 : i32, [default: ^bb1, 1: ^bb2]", "a block ends with cf.switch"),
+        ("cf.cond_br %6, ^bb1", "a block ends with cf.cond_br"), ("cf.br ^bb1, ^bb2", "a block ends with cf.br"),
+    ],
+)  # fmt: skip
+def test_a_jump_of_another_kind_is_told(jump, reason):
+    with pytest.raises(UntoldError, match=reason):
+        facts(f"    {jump}\n  ^bb1:\n    cf.br ^bb2\n  ^bb2:\n")
+
+
+def test_a_pointer_that_a_loop_moves_to_another_tensor_does_not_move_evenly():
+    body = """
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %r = scf.for %i = %c0 to %arg2 step %c1 iter_args(%at = %arg0) -> (!tt.ptr<f32>)  : i32 {
+      %v = tt.load %at : !tt.ptr<f32>
+      scf.yield %arg1 : !tt.ptr<f32>
+    }
+    """
+    known = facts(body)
+    (loop,) = known.loops
+    assert [one.place[1] for one in loop.carried] == [0]
+    loaded = next(one for one in known.accesses if not one.type.shape)
+    assert (loaded.root.words, loaded.offset.words) == ("arg0", f"carried({loop.number}, 0)"), "as in its first turn"
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"), [("%data", "depends on data"), ("%minus", "has no end"), ("%none", "has no end")]
+)
+def test_a_loop_whose_steps_lead_nowhere_is_told(step, reason):
+    body = f"""
+    %c0 = arith.constant 0 : i32
+    %minus = arith.constant -1 : i32
+    %none = arith.subi %0, %0 : i32
+    %t = tt.bitcast %arg0 : !tt.ptr<f32> -> !tt.ptr<i32>
+    %data = tt.load %t : !tt.ptr<i32>
+    scf.for %i = %c0 to %arg2 step {step}  : i32 {{
+    }}
+    """
+    with pytest.raises(UntoldError, match=reason):
+        work(body)
