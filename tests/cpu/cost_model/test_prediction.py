@@ -24,7 +24,17 @@ from triton_ops.cost_model.blocks import (
 )
 from triton_ops.cost_model.prediction import Fit, ModelPrior
 from triton_ops.space import Config
-from triton_ops.values import Compiled, Footprint, Resources, Schedule, Status, TilePlan, UnknownTileError, tile_side
+from triton_ops.values import (
+    Compiled,
+    Footprint,
+    Resources,
+    Schedule,
+    Status,
+    TilePlan,
+    Trial,
+    UnknownTileError,
+    tile_side,
+)
 
 LAUNCH_MS = H200.launch_us / 1e3
 
@@ -191,6 +201,29 @@ def test_the_prior_takes_the_compilers_figures_of_trials_and_what_previews_say_o
     prior.take_previews([Compiled(configs[0], Status.OK, "", Resources(255, 400, 100_000, serialised=True)),
                          Compiled(configs[1], Status.OK, "", known), Compiled(configs[2], Status.OK, "")])  # fmt: skip
     assert prior.score(configs) == [model.expected_ms(configs[0], serialised), *model.score(configs[1:])]
+
+
+def test_the_prior_keeps_what_the_compiler_gave_the_trials_of_a_search():
+    model = Model(Work(tiles=GEMM), H200)
+    configs = [Config({**TILE, "BM": side}) for side in (64, 128)]
+    prior, known = model.prior, Resources(255, 400, 100_000)
+    assert prior.score(configs) == model.score(configs)
+    prior.tell(
+        [
+            Trial(configs[0], Status.RESOURCES, error="too many", resources=known),
+            Trial(configs[1], Status.COMPILE, error="no"),
+        ]
+    )
+    assert prior.score(configs) == [model.expected_ms(configs[0], known), model.expected_ms(configs[1])]
+
+
+def test_why_a_model_is_silent():
+    work = Work(tiles=GEMM)
+    assert Model(work, None).why_silent(TILE) == "the model does not know the device"
+    assert Model(Work(1.0), H200).why_silent(TILE) == "the work has no tiles"
+    assert "whole number" in Model(work, H200).why_silent({**TILE, "num_warps": 0.5})
+    assert math.isnan(Model(work, H200).expected_ms({**TILE, "num_warps": 0.5}))
+    assert Model(work, H200).why_silent(TILE) == ""
 
 
 def test_a_mean_of_guessed_registers_is_that_of_a_tenth_more_and_less():

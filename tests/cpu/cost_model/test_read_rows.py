@@ -234,6 +234,17 @@ def test_launches_are_told_one_by_one_and_names_that_repeat_are_counted():
     assert work_in_words(KernelWork((replace(COPY, grid=(1, 1, 1)),)))["programs"] == "1"
 
 
+def test_notes_and_why_there_is_no_forecast_are_told():
+    words = work_in_words(
+        KernelWork((replace(COPY, notes=("one", "two"), accesses=(replace(LOAD, known=False), STORE)),))
+    )
+    assert (words["note"], words["note 2"]) == ("one", "two")
+    assert words["no forecast"].startswith("50% of the bytes")
+    assert "no forecast" not in work_in_words(WORKS["copy"])
+    assert work_in_words(KernelWork((replace(COPY, reductions=2.0),)))["reductions"] == "2 per program"
+    assert "load" not in work_in_words(KernelWork((with_accesses(replace(LOAD, elements=0.0), STORE),)))
+
+
 ROWS = RowTiles(8, 128, dtype="float32", out_dtype="float32", tile_rows=1, tile_columns=128, passes=1)
 
 
@@ -290,7 +301,7 @@ def test_readings_tell_the_least_and_why_none_is_known():
 def test_a_fit_needs_twelve_forecasts(count, enough):
     works = {n: KernelWork((matmul(4 * n, (100 * n, 1, 1)),)) for n in range(1, count + 1)}
     configs = [Config(n=n, num_warps=4, num_stages=3) for n in range(1, 15)]
-    prior = InferredPrior(readings_of(works), H200, configs)
+    prior = readings_of(works).prior(H200, configs)
     assert prior.silent == ""
     assert math.isfinite(prior.score([configs[-1]])[0]) == enough
     unread = readings_of({**works, 14: WORKS["silent"]})

@@ -171,3 +171,80 @@ def test_a_kernel_of_as_many_parts_as_are_allowed_is_read_and_one_of_more_is_not
     monkeypatch.setattr(term_walk, "_MOST_TERMS", count - 1)
     with pytest.raises(UntoldError, match=f"more than {count - 1} parts"):
         facts()
+
+
+CARRIES = """
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %x = arith.constant 1.000000e+00 : f32
+    %y = arith.constant 2.000000e+00 : f32
+    %true = arith.constant true
+    %false = arith.constant false
+    %r:6 = scf.for %i = %c0 to %arg2 step %c1 iter_args(%same = %0, %even = %c0, %uneven = %c1, %real = %x, %truth = %true, %at = %arg0) -> (i32, i32, i32, f32, i1, !tt.ptr<f32>)  : i32 {
+      %p = tt.addptr %arg0, %same : !tt.ptr<f32>, i32
+      %v = tt.load %p : !tt.ptr<f32>
+      %q = tt.addptr %at, %even : !tt.ptr<f32>, i32
+      %w = tt.load %q : !tt.ptr<f32>
+      %e = arith.addi %even, %0 : i32
+      %u = arith.addi %uneven, %i : i32
+      %t = tt.addptr %at, %c128_i32 : !tt.ptr<f32>, i32
+      scf.yield %same, %e, %u, %y, %false, %t : i32, i32, i32, f32, i1, !tt.ptr<f32>
+    }
+    %z = tt.load %r#5 : !tt.ptr<f32>
+"""  # noqa: E501 - a loop's head is one line
+
+
+@pytest.mark.parametrize("data", [True, False])
+def test_what_a_loop_carries_unmoved_or_evenly_is_said_by_the_number_of_the_turn_and_all_else_is_carried(data):
+    known = KernelFacts.of(COPY.replace("BODY", CARRIES), data=data)
+    (loop,) = known.loops
+    assert [one.place[1] for one in loop.carried] == [2, 3, 4]
+    words = [one.offset.words for one in known.accesses if not one.type.shape]
+    assert words == [
+        "program_id(0)", "program_id(0)·iteration + 128·iteration", f"128·turns({loop.number}, 0, arg2, 1)"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("jump", "reason"),
+    [
+        ("cf.switch %0 : i32, [default: ^bb1, 1: ^bb2]", "a block ends with cf.switch"),
+        ("cf.cond_br %6, ^bb1", "a block ends with cf.cond_br"), ("cf.br ^bb1, ^bb2", "a block ends with cf.br"),
+    ],
+)  # fmt: skip
+def test_a_jump_of_another_kind_is_told(jump, reason):
+    with pytest.raises(UntoldError, match=reason):
+        facts(f"    {jump}\n  ^bb1:\n    cf.br ^bb2\n  ^bb2:\n")
+
+
+def test_a_pointer_that_a_loop_moves_to_another_tensor_does_not_move_evenly():
+    body = """
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %r = scf.for %i = %c0 to %arg2 step %c1 iter_args(%at = %arg0) -> (!tt.ptr<f32>)  : i32 {
+      %v = tt.load %at : !tt.ptr<f32>
+      scf.yield %arg1 : !tt.ptr<f32>
+    }
+    """
+    known = facts(body)
+    (loop,) = known.loops
+    assert [one.place[1] for one in loop.carried] == [0]
+    loaded = next(one for one in known.accesses if not one.type.shape)
+    assert (loaded.root.words, loaded.offset.words) == ("arg0", f"carried({loop.number}, 0)"), "as in its first turn"
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"), [("%data", "depends on data"), ("%minus", "has no end"), ("%none", "has no end")]
+)
+def test_a_loop_whose_steps_lead_nowhere_is_told(step, reason):
+    body = f"""
+    %c0 = arith.constant 0 : i32
+    %minus = arith.constant -1 : i32
+    %none = arith.subi %0, %0 : i32
+    %t = tt.bitcast %arg0 : !tt.ptr<f32> -> !tt.ptr<i32>
+    %data = tt.load %t : !tt.ptr<i32>
+    scf.for %i = %c0 to %arg2 step {step}  : i32 {{
+    }}
+    """
+    with pytest.raises(UntoldError, match=reason):
+        work(body)
