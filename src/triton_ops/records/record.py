@@ -187,8 +187,8 @@ class Record(Conclusion):
     @property
     def gain(self) -> float | None:
         """The default's time over the winner's; None if the default was not measured."""
-        default_ms = None if self.default_timing is None else self.default_timing.median_ms
-        return self.gain_by(default_ms, self.timing.median_ms)
+        default = self.default_timing
+        return self.raced_gain if default is None else self.gain_by(default.median_ms, self.timing.median_ms)
 
     @property
     def unproven(self) -> str:

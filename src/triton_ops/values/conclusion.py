@@ -34,8 +34,8 @@ class Conclusion:
         """The shared fields by name."""
         return {each.name: getattr(self, each.name) for each in fields(Conclusion)}
 
-    def gain_by(self, default_ms: float | None, winner_ms: float) -> float | None:
-        """The default's time over the winner's: of their race, else of these medians; None where one is missing."""
+    def gain_by(self, default_ms: float, winner_ms: float) -> float | None:
+        """The default's time over the winner's: of their race, else of these medians; None for a winner without one."""
         if self.raced_gain is not None:
             return self.raced_gain
-        return default_ms / winner_ms if default_ms is not None and winner_ms > 0 else None
+        return default_ms / winner_ms if winner_ms > 0 else None

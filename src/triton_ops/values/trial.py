@@ -446,7 +446,8 @@ class TuningResult(Conclusion, _FirstFields):
 
         The times are compared round by round if the two raced; else their medians are.
         """
-        return self.gain_by(self._default_ms, self.metrics.latency_ms)
+        default_ms = self._default_ms
+        return self.raced_gain if default_ms is None else self.gain_by(default_ms, self.metrics.latency_ms)
 
     @property
     def _default_ms(self) -> float | None:

@@ -105,7 +105,7 @@ def planned(monkeypatch, tmp_path):
     monkeypatch.setattr(request, "probe", lambda _: DeviceSpec.named("NVIDIA H200"))
     monkeypatch.setattr(request, "gpu_missing", lambda: "")
     monkeypatch.setattr(request, "device_of", lambda *_: "cuda:0")
-    monkeypatch.setattr(request.TuneProblem, "device_of", staticmethod(lambda *_: "cuda:0"))
+    monkeypatch.setattr("triton_ops.dispatch.deciding.device_of", lambda *_: "cuda:0")
     monkeypatch.setattr(comparing.evaluation, "start_one_early", lambda *_, **__: False)
     monkeypatch.setattr(Stations, "early_process", lambda _: nullcontext())
     monkeypatch.setattr(Stations, "begin", lambda *_, **__: Blocks)

@@ -46,7 +46,7 @@ def on_a_gpu(monkeypatch):
     monkeypatch.setattr(request, "probe", lambda _: DeviceSpec.named("NVIDIA H200"))
     monkeypatch.setattr(request, "gpu_missing", lambda: "")
     monkeypatch.setattr(request, "device_of", lambda *_: "cuda:0")
-    monkeypatch.setattr(request.TuneProblem, "device_of", staticmethod(lambda *_: "cuda:0"))
+    monkeypatch.setattr("triton_ops.dispatch.deciding.device_of", lambda *_: "cuda:0")
     monkeypatch.setattr(comparing, "_comparisons", {})
     sources._sources.ladders.clear()
     with launches_that_do_nothing() as launches:

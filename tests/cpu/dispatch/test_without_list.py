@@ -124,7 +124,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(request, "probe", lambda _: DeviceSpec.named("NVIDIA H200"))
     monkeypatch.setattr(request, "gpu_missing", lambda: "")
     monkeypatch.setattr(request, "device_of", lambda *_: "cuda:0")
-    monkeypatch.setattr(request.TuneProblem, "device_of", staticmethod(lambda *_: "cuda:0"))
+    monkeypatch.setattr("triton_ops.dispatch.deciding.device_of", lambda *_: "cuda:0")
     monkeypatch.setattr(Stations, "early_process", lambda _: nullcontext())
     monkeypatch.setattr(Stations, "begin", lambda *_, **__: Limited)
 
