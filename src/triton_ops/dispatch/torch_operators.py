@@ -303,10 +303,14 @@ def in_graph(kernel: Any, launch: LaunchWith) -> dict[str, Any]:
 
 @cache
 def _narrowing(kernel: Any, *names: str) -> Any:
-    """The kernel for compiled code, which has numbers of 64 bits where Triton itself hands over float32."""
+    """The kernel for compiled code, which has numbers of 64 bits where Triton itself hands over float32.
+
+    It has no docstring: torch writes the source between quotes, where escapes would have a meaning.
+    """
     source = ast.parse(kernel.src)
     function = cast(ast.FunctionDef, source.body[0])
-    function.body[:0] = ast.parse("".join(f"{name} = tl.cast({name}, tl.float32)\n" for name in names)).body
+    casts = ast.parse("".join(f"{name} = tl.cast({name}, tl.float32)\n" for name in names)).body
+    function.body = [*casts, *function.body[ast.get_docstring(function) is not None :]]
     narrowing = copy(kernel)
     narrowing._unsafe_update_src(ast.unparse(source))
     return narrowing
