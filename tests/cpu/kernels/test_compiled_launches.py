@@ -337,6 +337,39 @@ def test_a_product_that_quantises_its_factors_first_stays_an_operator(wide, laun
     assert [name for name, _ in written] == ([] if wide else ["fp8_gemm_kernel"])
 
 
+def guards_of(function):
+    """The guards of the code that torch compiles of a function of `x`, which it asks at each call."""
+    torch._dynamo.reset()
+    torch.compile(function, backend="eager", fullgraph=True)(x)
+    (entry,) = torch._dynamo.eval_frame._debug_get_cache_entry_list(function.__code__)
+    return re.findall(r"\+- ([A-Z_]+: .*)", str(entry.guard_manager))
+
+
+def test_compiled_code_asks_little_of_this_package_at_each_call(launched):
+    none = guards_of(lambda x: torch.relu(x))
+    one = guards_of(lambda x: torch.relu(softmax(x)))
+    both = guards_of(lambda x: torch.relu(layer_norm(softmax(x))))
+    assert len(one) - len(none) <= 18
+    assert len(both) - len(one) <= 4
+    assert not [each for each in both if each not in none and each.startswith("LAMBDA_GUARD")]  # is Python
+    assert [each for each in one if ".generation == " in each]
+    assert [each for each in one if ".asked == " in each]
+
+
+def test_functions_that_are_given_to_compiled_code_are_told_apart(launched):
+    graphs = []
+
+    def backend(graph, _examples):
+        graphs.append(str(graph.graph))
+        return graph.forward
+
+    compiled = torch.compile(lambda function, x: function(x), backend=backend, fullgraph=True)
+    with tracing():
+        for function in (softmax, layer_norm, softmax):
+            compiled(function, x)
+    assert [("softmax" in each, "layer_norm" in each) for each in graphs] == [(True, False), (False, True)]
+
+
 @triton.jit
 def doubled(x, out, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
