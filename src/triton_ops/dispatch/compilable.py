@@ -181,9 +181,11 @@ def _text(name: str, _generation: str, *call: Any) -> str:
     return _functions[name].text(*call)
 
 
-def _traced(name: str, takes_config: bool, may_stand: bool, trains: bool, training: Any, args: Any, kwargs: Any) -> Any:
+def _traced(name: str, kinds: tuple[bool, bool, bool], training: Any, args: Any, kwargs: Any) -> Any:
     """The call of an operator; torch traces this code."""
-    fixed, facts = may_stand and not for_compiled.asked and not kwargs.get("tune", False), []
+    takes_config, may_stand, trains = kinds
+    fixed = may_stand and not for_compiled.asked and not kwargs.get("tune", False)
+    facts: list[Any] = []
     for value in (*args, *kwargs.values()):
         if isinstance(value, _Tensor):
             if trains and value.requires_grad and _records():
@@ -239,14 +241,15 @@ def compilable(
         @wraps(function)
         def public(*args: _P.args, **kwargs: _P.kwargs) -> _T:
             if (kinds := _kinds(name)) is not None:
-                return _traced(name, *kinds, training, args, kwargs)  # type: ignore[no-any-return]
+                return _traced(name, kinds, training, args, kwargs)  # type: ignore[no-any-return]
             if training is not None and recorded((*args, *kwargs.values())):
                 return training(*args, **kwargs)[0]  # type: ignore[no-any-return]
             if kwargs and hasattr(kwargs.get("config"), "all_kwargs"):
                 kwargs["config"] = _plain(kwargs["config"])  # may be changed in place
             return calls.call(*args, **kwargs)  # type: ignore[no-any-return]
 
-        public.__code__ = public.__code__.replace()  # torch tells functions apart by their code
+        own: Any = public
+        own.__code__ = own.__code__.replace()  # torch tells functions apart by their code
         public.calls = calls  # type: ignore[attr-defined]
         return public
 
