@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import warnings
 from contextlib import contextmanager
@@ -74,7 +75,8 @@ def written_by_inductor():
 
     made: list[tuple[str, tuple[Any, ...]]] = []
 
-    def compiled(_self: Any, name: str, _source: str, **_options: Any) -> Any:
+    def compiled(_self: Any, name: str, source: str, **_options: Any) -> Any:
+        ast.parse(source)
         return SimpleNamespace(run=lambda *args, stream: made.append((name, args)))
 
     own = "torch.utils._triton.has_triton_tensor_descriptor_host_tma"

@@ -37,7 +37,7 @@ _COMPILE = (
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
 _COMPILER = "triton_ops.backend.triton_compiler"  # imported where something is compiled ahead
 _LONGEST_TEXT = 400
-_ADDRESS = re.compile(r"(?<= object) at 0x[0-9a-f]+(?=>)")
+_NO_MEANING = re.compile(r"(?<= object) at 0x[0-9a-f]+(?=>)|^Set TORCHDYNAMO_VERBOSE=1 .*", re.MULTILINE)
 _LONGEST_TRACE = 8_000
 _OWN_FOLDER = str(Path(__file__).parents[1])
 _AROUND = tuple(module.__file__ or "" for module in (contextlib, functools))  # they call what they are given
@@ -105,14 +105,14 @@ class CandidateError(Exception):
         """`Class: message` in one line of at most 400 characters: the first and last lines carry the meaning.
 
         A line that only points at a place of the line above it, with `^` and `~`, carries none, and neither does the
-        address at which an object happens to lie.
+        address at which an object happens to lie, or torch's advice to set a variable.
 
         Triton's compiler wraps an error once for each function that it was in, with the place of the call and no
         message; the line is then of the error that was wrapped.
         """
         while str(error).rstrip().endswith("^") and error.__cause__ is not None:
             error = error.__cause__
-        lines = [line.strip() for line in _ADDRESS.sub("", str(error)).splitlines() if line.strip(" \t^~")]
+        lines = [line.strip() for line in _NO_MEANING.sub("", str(error)).splitlines() if line.strip(" \t^~")]
         text = escaped(f"{type(error).__name__}: {' … '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}".rstrip(": "))
         return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
 

@@ -15,22 +15,24 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
+from numbers import Number
+from operator import index
 from threading import RLock
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.base import ForkSafeLock, canonical_json, require
-from triton_ops.dispatch.choice_in_compile import has_dynamic
-from triton_ops.dispatch.decision import Decision, asking, register
+from triton_ops.base import ForkSafeLock, cached_property, canonical_json, require
+from triton_ops.dispatch.decision import Decision, for_compiled, register
 from triton_ops.dispatch.direct_launch import launch_with
-from triton_ops.dispatch.in_compile import OPEN, Described, InCompile, constant, fact, value_of
+from triton_ops.dispatch.in_compile import OPEN, constant
 from triton_ops.dispatch.ladder import DEFAULT, ERROR, MAY_MEASURE, on_miss, policy_of
 from triton_ops.dispatch.plans import PlannedCalls, forgets_with_plans, planned
-from triton_ops.dispatch.recorder import is_recording, recording
+from triton_ops.dispatch.recorder import recording
 from triton_ops.dispatch.torch_operators import Gradient, Operator, recorded, written_by, written_text
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import MISS
 
+_OPTIONS = ("config", "tune")
 _KEPT = ("num_warps", "num_stages")  # options of a launch that Inductor takes from `wrap_triton`
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -73,9 +75,6 @@ class _Launches:
         options = [(name, value) for name, value in launch.options.items() if name not in _KEPT]
         if strange := [f"{name}={value}" for name, value in options if OPEN.get(name, MISS) != value]:
             raise _UnwrittenError(f"torch.compile does not keep {', '.join(strange)}")
-        numbers = {param.name: launch.values[param.name] for param in kernel.params if not param.is_constexpr}
-        if wide := [f"{name}={value}" for name, value in numbers.items() if type(value) is float]:
-            raise _UnwrittenError(f"torch.compile makes {', '.join(wide)} a number of 64 bits, and Triton one of 32")
         self.passed |= _storages(launch.values.values())
         names = written_by(kernel, launch)
         if not launch.values.keys() >= {*names}:  # torch 2.11 may name a part of a descriptor
@@ -84,62 +83,48 @@ class _Launches:
         self.kernels.append(kernel.cache_key)
 
 
-class FunctionInCompile(InCompile):
+class FunctionInCompile:
     """One public function, as torch sees it while it traces."""
 
     decisions: ClassVar[Sequence[Decision]] = ()
 
-    def __init__(self, function: Callable[..., Any], operator: Operator) -> None:
-        super().__init__()
-        self._function, self.name = function, operator.name
-        self.takes_config = "config" in operator.names
-        self.may_stand = self.takes_config and "!" not in operator.schema  # what is given to write to is checked then
+    def __init__(self, function: Callable[..., Any], operator: Operator, *, trains: bool) -> None:
+        self._function, self._operator, self.name, self._trains = function, operator, operator.name, trains
         register(self)
         forgets_with_plans(self)
-
-        @constant
-        def ready() -> bool:
-            with _guard:
-                return operator.library is not None
-
-        @constant
-        def written(_generation: str, facts: Any, named: Any, text: str) -> str:
-            return self._written(facts, named, text)
-
-        self.ready, self.written = ready, written
 
     def begin_anew(self) -> None:
         """Nothing: what a forked child inherits, its compiled code holds too."""
 
-    def call(self, args: Any, kwargs: Any) -> Any:
-        """Call the operator; torch traces this code."""
-        torch: Any = sys.modules["torch"]
-        self.ready()
-        if self.takes_config:
-            text = _told(kwargs.get("config"))
-            kwargs = {**kwargs, "config": self.text(args, kwargs, text) if self.may_stand else text}
-        return getattr(torch.ops.triton_ops, self.name)(*args, **kwargs)
+    def forget(self) -> None:
+        """Have compiled code that holds a choice compiled anew at its next call."""
+        for_compiled.generation = str(int(for_compiled.generation) + 1)
 
-    def text(self, args: Any, kwargs: Any, text: str) -> str:
-        """The text of a call's config, with what launches may stand in compiled code; torch traces this code."""
-        torch: Any = sys.modules["torch"]
-        values = (*args, *kwargs.values())
-        if kwargs.get("tune", False) or asking.now or _exports() or has_dynamic(torch, values):
-            return text
-        for value in values:
-            if isinstance(value, (torch.SymInt, torch.SymFloat)):
-                return text
-        facts = [fact(torch, value, layout=True) for value in args]
-        named = [
-            (name, fact(torch, value, layout=True)) for name, value in kwargs.items() if name not in ("config", "tune")
-        ]
-        return self.written(self.state.generation, tuple(facts), tuple(named), text)  # type: ignore[no-any-return]
+    @cached_property
+    def kinds(self) -> tuple[bool, bool, bool]:
+        """Whether it takes a config, whether its launches may stand in compiled code, and whether it has `training`."""
+        with _guard:
+            assert self._operator.library is not None
+        takes_config = "config" in self._operator.names
+        may_stand = takes_config and "!" not in self._operator.schema  # what is given to write to is checked then
+        return takes_config, may_stand, self._trains
 
-    def _written(self, facts: Any, named: Any, text: str) -> str:
-        """The text of the config with which the launches of a call stand in compiled code; else it stays as it is."""
+    def text(self, config: Any, facts: Sequence[Any], names: Sequence[str]) -> str:
+        """The text of a call's config, with what launches may stand in compiled code; only the former without facts.
+
+        The last facts are those of arguments that came by `names`.
+        """
+        _check_options({"config": config})
+        text = "" if config is None else canonical_json(dict(_plain(config)))
+        torch = require("torch", "torch.compile")
+        return self._written(facts, names, text) if facts and not torch.compiler.is_exporting() else text
+
+    def _written(self, facts: Sequence[Any], names: Sequence[str], text: str) -> str:
         fakes, policy = require("torch._subclasses.fake_tensor", "torch.compile"), policy_of(None, DEFAULT)
         with fakes.FakeTensorMode(), on_miss(DEFAULT):
-            args, kwargs = [_fake(each) for each in facts], {each: _fake(own) for each, own in named}
+            args, places = [_fake(each) for each in facts], range(len(facts) - len(names), len(facts))
+            kwargs = {each: args[place] for each, place in zip(names, places, strict=True) if each not in _OPTIONS}
+            args = args[: places.start]
             try:
                 config = json.loads(text) if text else self._chosen(policy, args, kwargs)
                 launches = self._launches(policy, args, {**kwargs, "config": config})
@@ -171,10 +156,54 @@ class FunctionInCompile(InCompile):
         return launches
 
 
+_functions: dict[str, FunctionInCompile] = {}
+_Tensor: Any  # what traced code reads of torch, from when it is traced on: torch guards at each call all that it reads
+_operators: Any
+_is_static: Callable[[Any], bool]
+_records: Callable[[], bool]
+
+
 @constant
-def _exports() -> bool:
-    """Whether the program is exported; torch 2.11 takes that for true in all code that it traces."""
-    return bool(require("torch", "torch.compile").compiler.is_exporting())
+def _kinds(name: str) -> tuple[bool, bool, bool] | None:
+    """The kinds of a function whose call torch traces; else None. What torch traces does not call constants itself."""
+    global _Tensor, _operators, _is_static, _records
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not (torch.compiler.is_compiling() or sys._getframe(1).f_globals is not globals()):
+        return None
+    kinds = _functions[name].kinds
+    _Tensor, _operators, _records = torch.Tensor, torch.ops.triton_ops, torch.is_grad_enabled
+    _is_static = require("torch.fx.experimental.symbolic_shapes", "torch.compile").has_static_value
+    return kinds
+
+
+@constant
+def _text(name: str, _generation: str, *call: Any) -> str:
+    return _functions[name].text(*call)
+
+
+def _traced(name: str, kinds: tuple[bool, bool, bool], training: Any, args: Any, kwargs: Any) -> Any:
+    """The call of an operator; torch traces this code."""
+    takes_config, may_stand, trains = kinds
+    fixed = may_stand and not for_compiled.asked and not kwargs.get("tune", False)
+    facts: list[Any] = []
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, _Tensor):
+            if trains and value.requires_grad and _records():
+                return training(*args, **kwargs)[0]
+            for extent in value.shape:
+                fixed = fixed and _is_static(extent)
+        elif isinstance(value, Number):
+            fixed = fixed and _is_static(value)
+    for value in (*args, *kwargs.values()) if fixed else ():
+        if isinstance(value, _Tensor):
+            sizes = [index(extent) for extent in value.shape], [index(step) for step in value.stride()]
+            facts.append((*sizes, value.dtype, value.device, value.requires_grad))
+        else:
+            facts.append((value,))
+    if takes_config:
+        text = _text(name, for_compiled.generation, kwargs.get("config"), facts, (*kwargs,))
+        kwargs = {**kwargs, "config": text}
+    return getattr(_operators, name)(*args, **kwargs)
 
 
 def _storages(values: Iterable[Any]) -> set[int]:
@@ -183,13 +212,13 @@ def _storages(values: Iterable[Any]) -> set[int]:
     return {each.untyped_storage()._cdata for each in tensors if Arguments.is_tensor(each)}
 
 
-def _fake(one: Any) -> Any:
-    value = value_of(one)
-    if not isinstance(value, Described):
-        return value
-    torch = require("torch", "torch.compile")
-    tensor = torch.empty_strided(value.shape, value.strides, dtype=value.dtype, device=value.device)
-    return tensor.requires_grad_(value.requires_grad)
+def _fake(facts: Sequence[Any]) -> Any:
+    """The argument of which a trace knows these facts: a value, or what a tensor is made of."""
+    if len(facts) == 1:
+        return facts[0]
+    shape, strides, dtype, device, requires_grad = facts
+    made = require("torch", "torch.compile").empty_strided(shape, strides, dtype=dtype, device=device)
+    return made.requires_grad_(requires_grad)
 
 
 def compilable(
@@ -207,20 +236,20 @@ def compilable(
         name, repeats = function.__name__.strip("_"), partial(planned, counts=counts)
         operator = Operator(name=name, schema=schema, run=checked, gradient=gradient, repeats=repeats)
         calls = PlannedCalls(checked, operator.attached, counts)
-        in_compile = FunctionInCompile(checked, operator)
+        _functions[name] = FunctionInCompile(checked, operator, trains=training is not None)
 
         @wraps(function)
         def public(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            torch: Any = sys.modules.get("torch")
+            if (kinds := _kinds(name)) is not None:
+                return _traced(name, kinds, training, args, kwargs)  # type: ignore[no-any-return]
             if training is not None and recorded((*args, *kwargs.values())):
                 return training(*args, **kwargs)[0]  # type: ignore[no-any-return]
-            if torch is None or not torch.compiler.is_compiling():
-                if hasattr(kwargs.get("config"), "all_kwargs"):
-                    kwargs["config"] = _plain(kwargs["config"])  # may be changed in place
-                call = calls.in_body if is_recording() else calls.call
-                return call(*args, **kwargs)  # type: ignore[no-any-return]
-            return in_compile.call(args, kwargs)  # type: ignore[no-any-return]
+            if kwargs and hasattr(kwargs.get("config"), "all_kwargs"):
+                kwargs["config"] = _plain(kwargs["config"])  # may be changed in place
+            return calls.call(*args, **kwargs)  # type: ignore[no-any-return]
 
+        own: Any = public
+        own.__code__ = own.__code__.replace()  # torch tells functions apart by their code
         public.calls = calls  # type: ignore[attr-defined]
         return public
 
@@ -257,9 +286,3 @@ def _plain(config: Any) -> Mapping[str, Any]:
     values = TritonKernel.values_of(config)
     left_open = {name for name, value in OPEN.items() if name in values and values[name] == value}
     return {name: value for name, value in values.items() if name not in left_open} if left_open else values
-
-
-@constant
-def _told(config: Any) -> str:
-    _check_options({"config": config})
-    return "" if config is None else canonical_json(dict(_plain(config)))

@@ -45,8 +45,8 @@ _ORIGINS = {
 WITHIN: ContextVar[str | None] = ContextVar("triton_ops_on_miss", default=None)
 within = WITHIN.get
 """The policy of the innermost `on_miss` around the caller, in this thread or task; None outside of all."""
-asking = SimpleNamespace(now=False)
-"""Whether a thread is inside of `on_miss` or `tuning`, for code that torch has compiled, which reads no context."""
+for_compiled = SimpleNamespace(asked=False, generation="0")
+"""What compiled code asks at each call: whether a thread is in `on_miss` or `tuning`, and which decisions hold."""
 _asking: list[Any] = []
 _asking_guard = ForkSafeLock()
 _COUNTED_FROM = 1 << 62
@@ -58,13 +58,13 @@ def asked(variable: ContextVar[Any], value: Any) -> Iterator[None]:
     token = variable.set(value)
     with _asking_guard:
         _asking.append(token)
-        asking.now = True
+        for_compiled.asked = True
     try:
         yield
     finally:
         with _asking_guard:
             _asking.remove(token)
-            asking.now = bool(_asking)
+            for_compiled.asked = bool(_asking)
         variable.reset(token)
 
 

@@ -46,6 +46,7 @@ from triton_ops.dispatch.recorder import (
     UnrepeatableError,
     Value,
     current,
+    is_recording,
     operators_seen,
     recording,
     tensors_in,
@@ -340,17 +341,11 @@ class PlannedCalls(KnownCalls[KnownCall]):
 
     forget = clear
 
-    def in_body(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function gives itself, as a part of what is being recorded."""
-        run, around = self._runs(args, kwargs)
-        return around(run)(*args, *kwargs.values())
-
-    def _runs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        run = partial(_by_name, self._function, len(args), tuple(kwargs)) if kwargs else self._function
-        return run, partial(self._around, args=args, kwargs=kwargs)
-
     def _decided(self, args: Sequence[Any], kwargs: Mapping[str, Any], place: Any) -> KnownCall:
-        run, around = self._runs(args, kwargs)
+        run = partial(_by_name, self._function, len(args), tuple(kwargs)) if kwargs else self._function
+        around = partial(self._around, args=args, kwargs=kwargs)
+        if is_recording():  # it is a part of what is recorded
+            return KnownCall(around(run))
         values = (*args, *kwargs.values())
         family = None if place is None else self.family(place, values)
         met = place in self or (family in self.general and self._recordings[family] < _MOST_PLANS)

@@ -10,19 +10,22 @@ constants, and gives a constant; `torch.library.Library.define`, `impl`, `regist
 operators return nothing that they were given; `apply` of an `autograd.Function` is that of its C base, but for what it
 does for transforms of functions, `torch._C._are_functorch_transforms_active`. What `register_torch_dispatch` adds for
 `FunctionalTensorMode` is called while AOTAutograd traces, and a launch becomes a `triton_kernel_wrapper_mutation`
-there, as in `torch.library.triton_op` with `wrap_triton`, which takes no descriptors.
+there, as in `torch.library.triton_op` with `wrap_triton`, which takes no descriptors. Inductor hands a kernel's floats
+over in 64 bits. A JIT function has `src`, which `_unsafe_update_src` replaces (Triton 3.6 to 3.9).
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from triton_ops.backend import Arguments, launches_taken
 from triton_ops.base import cached_property, canonical_json, fingerprint, require
@@ -283,6 +286,8 @@ def in_graph(kernel: Any, launch: LaunchWith) -> dict[str, Any]:
     graphs, runtime = _graphs(), require("triton", "torch.compile").runtime.autotuner
     known = require("torch", "torch.compile").fx.node.base_types
     described = {name: value for name, value in launch.values.items() if Arguments.is_descriptor(value)}
+    floats = [each.name for each in kernel.params if not each.is_constexpr and type(launch.values[each.name]) is float]
+    kernel = _narrowing(kernel, *floats) if floats else kernel
     values = {**launch.values, **{name: _described(each) for name, each in described.items()}}
     constants = {name: value for name, value in values.items() if not isinstance(value, known)}
     tuned = runtime.autotune([runtime.Config({}, **launch.options)], [])(kernel) if launch.options else kernel
@@ -294,6 +299,21 @@ def in_graph(kernel: Any, launch: LaunchWith) -> dict[str, Any]:
         },
         "kwargs": {name: value for name, value in values.items() if name not in constants},
     }
+
+
+@cache
+def _narrowing(kernel: Any, *names: str) -> Any:
+    """The kernel for compiled code, which has numbers of 64 bits where Triton itself hands over float32.
+
+    It has no docstring: torch writes the source between quotes, where escapes would have a meaning.
+    """
+    source = ast.parse(kernel.src)
+    function = cast(ast.FunctionDef, source.body[0])
+    casts = ast.parse("".join(f"{name} = tl.cast({name}, tl.float32)\n" for name in names)).body
+    function.body = [*casts, *function.body[ast.get_docstring(function) is not None :]]
+    narrowing = copy(kernel)
+    narrowing._unsafe_update_src(ast.unparse(source))
+    return narrowing
 
 
 def _graphs() -> Any:

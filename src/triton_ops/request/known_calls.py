@@ -167,28 +167,35 @@ class KnownCalls(dict[Any, V], Generic[V]):
 
         Such a one is not asked for its address, of which torch would warn.
         """
-        form = (tuple(map(_kind, (*args, *kwargs.values()))), tuple(kwargs))
-        pattern = self._patterns.get(form)
-        if pattern is None:
-            if any(map(is_fake, (*args, *kwargs.values()))):
-                raise TypeError("a tensor without memory has no pattern")
+        values, names = (*args, *kwargs.values()), tuple(kwargs)
+        classes = tuple(map(type, values))
+        pattern = self._patterns.get((classes, names))
+        if pattern is not None:
+            return pattern
+        if any(map(is_fake, values)):
+            raise TypeError("a tensor without memory has no pattern")
+        kinds = tuple(map(_kind, values))
+        told = all(kind is own or own in _PLAIN for kind, own in zip(kinds, classes, strict=True))
+        form = (classes, names) if told else (classes, names, kinds)
+        if (pattern := self._patterns.get(form)) is None:
             if len(self._patterns) >= _MOST_PATTERNS:
                 self._patterns.clear()
-            pattern = self._patterns[form] = self._written(*form)
+            pattern = self._patterns[form] = self._written(kinds, classes, names)
         return pattern
 
-    def _written(self, kinds: tuple[Any, ...], names: tuple[str, ...]) -> _Pattern:
+    def _written(self, kinds: tuple[Any, ...], classes: tuple[type, ...], names: tuple[str, ...]) -> _Pattern:
         values = [f"value_{place}" for place in range(len(kinds))]  # no name of the caller's, which may be any
         count = len(kinds) - len(names)
         pairs = list(zip(values, kinds, strict=True))
         facts = [part.format(value) for value, kind in pairs for part in _COUNTS.get(kind, _OF_TENSORS)]
         sizes = [part.format(value) for value, kind in pairs if kind not in _COUNTS for part in _SIZES]
-        tensors = {value: kind for value, kind in pairs if kind not in _COUNTS}
+        tensors = [value for value, kind in pairs if kind not in _COUNTS]
+        fixed = {value: own for value, own in zip(values, classes, strict=True) if value in tensors or own in _PLAIN}
         scope: dict[str, Any] = {
             "otherwise": self._otherwise, "get": self.get, "description": _description,
             "general": self.general.get, "promote": self._promote,
             "no_key": _UNTOLD, "miss": MISS, "counts": self._counts,
-            **{f"{value}_class": kind for value, kind in tensors.items()},
+            **{f"{value}_class": own for value, own in fixed.items()},
         }  # fmt: skip
         if tensors and self._modes:
             torch = require("torch", "a call with tensors")
@@ -204,7 +211,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
             key=f"({_tuple(sizes)}, {_tuple([*([repr(names)] if names else []), *facts])})",
             family=", ".join(["place[1]", *(f"{value}.numel().bit_length()" for value in tensors)]),
             fits=f"len(args) == {count} and " + (f"tuple(kwargs) == {names!r}" if names else "not kwargs"),
-            same=" and ".join(f"{value}.__class__ is {value}_class" for value in tensors) or "True",
+            same=" and ".join(f"{value}.__class__ is {value}_class" for value in fixed) or "True",
             taken="; ".join(bindings) or "pass",
             passed="*args, **kwargs" if names and not self._in_order else ", ".join(values),
         )  # fmt: skip

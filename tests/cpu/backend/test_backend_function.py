@@ -248,6 +248,10 @@ def test_one_line_of_an_error_that_only_points_at_a_call_is_that_of_its_cause():
             "ValueError: <ir.builder object> is no tensor",
         ),
         (ValueError("x" * 500), "ValueError: " + "x" * 387 + "…"),
+        (
+            RuntimeError("Subprocess failed:\n  File x\nSyntaxError: bad\n\nSet TORCHDYNAMO_VERBOSE=1 for the stack."),
+            "RuntimeError: Subprocess failed: … SyntaxError: bad",
+        ),
     ],
 )
 def test_one_line_keeps_the_first_and_the_last(error, line):

@@ -13,6 +13,9 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
+from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
 
 import triton_ops  # noqa: E402
 from tests.launches import cpu_as_gpu, launches_that_do_nothing, ordinary_launches  # noqa: E402
@@ -23,6 +26,8 @@ from triton_ops.backend import Arguments  # noqa: E402
 from triton_ops.dispatch import compilable, operations  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.dispatch.decision import decisions, forget_decisions  # noqa: E402
+from triton_ops.dispatch.direct_launch import LaunchWith  # noqa: E402
+from triton_ops.dispatch.torch_operators import in_graph  # noqa: E402
 from triton_ops.exceptions import UntunedError  # noqa: E402
 from triton_ops.kernels.call import launches  # noqa: E402
 from triton_ops.kernels.fp8_gemm import fp8_gemm  # noqa: E402
@@ -118,7 +123,6 @@ WITH_CONFIG = {
     "flash_attention": (triton_ops.flash_attention, (new(1, 2, 64, 64),) * 3),
     "fused_gated_mlp": (triton_ops.fused_gated_mlp, (tokens, new(128, 256), new(128, 256))),
 }
-TAKES_A_FLOAT = {"layer_norm": "eps", "fused_rmsnorm_rope": "eps", "flash_attention": "factor"}
 OF_MATMUL = {
     "pointers": ({}, (a, b)),
     "two launches": ({"ALGORITHM": "split_k", "SPLIT": 2}, (a, b)),
@@ -148,19 +152,16 @@ def check_written(call, args, launched, written):
     for name, text in signatures:
         own, plain_types = ast.literal_eval(text), launched.signatures[name]
         assert own.keys() == plain_types.keys()
-        assert all(own[each] in (plain, "constexpr") for each, plain in plain_types.items())
+        wide = {name: plain.replace("fp32", "fp64") for name, plain in plain_types.items() if plain == "fp32"}
+        assert all(own[each] in (wide.get(each, plain), "constexpr") for each, plain in plain_types.items())
+        assert all(f"{each} = tl.cast({each}, tl.float32)" in code for each in wide)
 
 
 @pytest.mark.parametrize("name", WITH_CONFIG)
-def test_a_call_with_a_config_is_launched_by_compiled_code_as_outside(name, launched, written, caplog):
+def test_a_call_with_a_config_is_launched_by_compiled_code_as_outside(name, launched, written):
     function, args = WITH_CONFIG[name]
     config = default_of(lambda: function(*args))
-    if name not in TAKES_A_FLOAT:
-        check_written(lambda *args: function(*args, config=config), args, launched, written)
-        return
-    with caplog.at_level(logging.INFO, "triton_ops"):
-        assert OPERATORS in code_of(lambda *args: function(*args, config=config), *args)
-    assert f"torch.compile makes {TAKES_A_FLOAT[name]}=" in caplog.text
+    check_written(lambda *args: function(*args, config=config), args, launched, written)
 
 
 @pytest.mark.parametrize("name", OF_MATMUL)
@@ -336,6 +337,39 @@ def test_a_product_that_quantises_its_factors_first_stays_an_operator(wide, laun
     assert [name for name, _ in written] == ([] if wide else ["fp8_gemm_kernel"])
 
 
+def guards_of(function):
+    """The guards of the code that torch compiles of a function of `x`, which it asks at each call."""
+    torch._dynamo.reset()
+    torch.compile(function, backend="eager", fullgraph=True)(x)
+    (entry,) = torch._dynamo.eval_frame._debug_get_cache_entry_list(function.__code__)
+    return re.findall(r"\+- ([A-Z_]+: .*)", str(entry.guard_manager))
+
+
+def test_compiled_code_asks_little_of_this_package_at_each_call(launched):
+    none = guards_of(lambda x: torch.relu(x))
+    one = guards_of(lambda x: torch.relu(softmax(x)))
+    both = guards_of(lambda x: torch.relu(layer_norm(softmax(x))))
+    assert len(one) - len(none) <= 18
+    assert len(both) - len(one) <= 4
+    assert not [each for each in both if each not in none and each.startswith("LAMBDA_GUARD")]  # is Python
+    assert [each for each in one if ".generation == " in each]
+    assert [each for each in one if ".asked == " in each]
+
+
+def test_functions_that_are_given_to_compiled_code_are_told_apart(launched):
+    graphs = []
+
+    def backend(graph, _examples):
+        graphs.append(str(graph.graph))
+        return graph.forward
+
+    compiled = torch.compile(lambda function, x: function(x), backend=backend, fullgraph=True)
+    with tracing():
+        for function in (softmax, layer_norm, softmax):
+            compiled(function, x)
+    assert [("softmax" in each, "layer_norm" in each) for each in graphs] == [(True, False), (False, True)]
+
+
 @triton.jit
 def doubled(x, out, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -345,6 +379,30 @@ def doubled(x, out, n, BLOCK: tl.constexpr):
 @triton.jit
 def unwritten(x, out, n, BLOCK: tl.constexpr):
     tl.load(x + tl.arange(0, BLOCK), mask=tl.arange(0, BLOCK) < n)
+
+
+@triton.jit
+def scaled(x, out, factor, BLOCK: tl.constexpr):
+    """A product of two floats is not the same in 64 bits."""
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, factor * factor * tl.load(x + i))
+
+
+def intermediate(kernel, kind):
+    """The TTIR of a kernel whose float is of a kind, without numbers and places."""
+    types = {"x": "*fp32", "out": "*fp32", "factor": kind, "BLOCK": "constexpr"}
+    compiled = triton.compile(ASTSource(kernel, types, {(3,): 64}), target=GPUTarget("cuda", 90, 32))
+    return [re.sub(r"loc\(.*?\)|%\w+", "", line) for line in compiled.asm["ttir"].splitlines() if line[:4] != "#loc"]
+
+
+def test_compiled_code_computes_with_floats_of_32_bits_though_it_hands_over_64():
+    values = {"x": torch.zeros(64), "out": torch.zeros(64), "factor": 0.1, "BLOCK": 64}
+    index = in_graph(scaled, LaunchWith(values, {}, (1, 1, 1)))["kernel_idx"]
+    own, plain = intermediate(kernel_side_table.get_kernel(index), "fp64"), intermediate(scaled, "fp32")
+    (narrowed,) = [line for line in own if "f64 to f32" in line]
+    own.remove(narrowed)
+    assert [line.replace("f64", "f32") for line in own] == plain
+    assert "cast" not in scaled.src
 
 
 def own_function(kernel, **options):

@@ -144,6 +144,24 @@ def test_patterns_are_written_once_and_begin_anew_where_there_are_too_many(monke
     assert calls._pattern((3,), {}) is not one
 
 
+def test_calls_of_several_patterns_in_turn_are_told_apart_by_their_classes_alone(monkeypatch):
+    torch = pytest.importorskip("torch")
+
+    def decide(args, kwargs, place):
+        entry = KnownCall(lambda *values: len(values))
+        calls.keep(place, entry)
+        return entry
+
+    calls, x = KnownCalls(decide, in_order=True), torch.zeros(2)
+    patterns = [((x, None), {}), ((x, x), {}), ((x, 1), {}), ((x, 1.0), {}), ((x,), {"rows": x})]
+    first = [calls.call(*args, **kwargs) for args, kwargs in patterns]
+    decided = len(calls)
+    monkeypatch.setattr(known_calls, "_kind", lambda _value: pytest.fail("a known call looks at what its values are"))
+    for args, kwargs in [*patterns, *patterns]:
+        assert calls.call(*args, **kwargs) == 2
+    assert (first, len(calls)) == ([2, 2, 2, 2, 2], decided)
+
+
 def test_a_forked_child_knows_nothing():
     calls = KnownCalls()
     calls.keep("place", "value")

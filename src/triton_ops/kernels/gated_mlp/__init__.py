@@ -125,7 +125,7 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
 
 
 def _distance(x: Any, gate_weight: Any, up_weight: Any, *_: Any, **_options: Any) -> int:  # noqa: ARG001
-    return 0 if is_fake(gate_weight) else kernel.distance(gate_weight, up_weight)
+    return int(up_weight.data_ptr() - gate_weight.data_ptr())
 
 
 _KERNEL = call.ShippedKernel.of(
