@@ -34,9 +34,9 @@ from dataclasses import dataclass, replace
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from triton_ops.backend.callables import FunctionKernel
+from triton_ops.backend.callables import FunctionKernel, Source
 from triton_ops.backend.offline import pretending
-from triton_ops.backend.origins import Layers, function_layers, is_triton, is_users
+from triton_ops.backend.origins import Home, Layers, function_layers, is_triton
 from triton_ops.backend.portable import settled
 from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable
@@ -398,6 +398,11 @@ class LauncherKernel(CompiledByTriton):
         return self._function.name
 
     @property
+    def sources(self) -> dict[str, Source]:
+        """The function with its kernels and all they refer to."""
+        return {"source": Source.of(self.launch)}
+
+    @property
     def identity(self) -> Mapping[str, str]:
         """Fingerprint of the function with its kernels and all they refer to, and versions of what compiles them."""
         return self._function.identity
@@ -418,7 +423,7 @@ class LauncherKernel(CompiledByTriton):
 
         What an operator such as `+` needs is imported when it is first met.
         """
-        home = _home(self.launch)
+        home = Home.of(self.launch)
         codes = (value.__code__ for value in _references(self.launch) if _is_own(value, home))
         return "torch" if all(NEEDS_MORE.isdisjoint(names_in(code)) for code in codes) else REFERENCES
 
@@ -505,20 +510,16 @@ def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
                 yield f"{kernel.fn.__module__}.{kernel.fn.__qualname__}", kernel
 
 
-def _home(function: Callable[..., Any]) -> str:
-    return str(getattr(Layers.unwrap(function), "__module__", "")).partition(".")[0]
-
-
-def _is_own(value: Any, home: str) -> bool:
+def _is_own(value: Any, home: Home) -> bool:
     """Tell whether something is a Python function of the user's or of the same package, and no kernel."""
     if is_triton(value) or not isinstance(value, FunctionType):
         return False
-    return is_users(value.__module__ or "", value.__code__.co_filename, home)
+    return home.holds(value.__module__ or "", value.__code__.co_filename)
 
 
 def _references(function: Callable[..., Any]) -> Iterator[Any]:
     """A function of the user's, and what it and its helpers refer to, each once; kernels are not looked into."""
-    home = _home(function)
+    home = Home.of(function)
     ids: set[int] = set()
     queue: deque[Any] = deque([Layers.unwrap(function)])
     while queue:
@@ -530,4 +531,4 @@ def _references(function: Callable[..., Any]) -> Iterator[Any]:
         ids.add(id(value))
         yield value
         if _is_own(value, home):
-            queue.extend(use.value for use in used_values(value, lambda module: is_users(module, None, home)))
+            queue.extend(use.value for use in used_values(value, home))

@@ -42,7 +42,7 @@ from typing import Any
 
 import cloudpickle
 
-from triton_ops.backend.origins import Layers, Origin
+from triton_ops.backend.origins import Home, Layers, Origin
 from triton_ops.backend.private import bytes_of, holds_addresses
 from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, StandIn
@@ -75,7 +75,7 @@ def _settle(kernel: Any, ids: set[int]) -> None:
     if id(kernel) in ids or not hasattr(kernel, "hash") or (before and _settled_keys.get(id(kernel)) == before):
         return
     ids.add(id(kernel))
-    for use in used_values(kernel.fn, lambda _: False):
+    for use in used_values(kernel.fn, Home("")):
         if is_jit_or_constexpr_function(use.value):
             _settle(use.value, ids)
     kernel.hash = None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
-from triton_ops.backend.callables import OVERRIDE, is_triton_config, triton_identity
+from triton_ops.backend.callables import OVERRIDE, Source, is_triton_config, triton_identity
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
 from triton_ops.backend.origins import Layers, is_gluon, missing_parameters, without_autotune
 from triton_ops.backend.portable import settled
@@ -203,17 +203,21 @@ class TritonKernel(CompiledByTriton):
         return TritonProcess.is_interpreted(self.function)
 
     @property
-    def identity(self) -> Mapping[str, str]:
-        """Fingerprints of the kernel and of its grid with all they refer to, and what compiles it."""
+    def sources(self) -> dict[str, Source]:
+        """The kernel, its grid, and what else decides what a launch does, with all they refer to."""
         parts = {
             "reset": self.reset_to_zero,
             "pre_hook": self.pre_hook,
             "descriptors": dict(self.descriptors),
             "made": self.made,
+            "grid": None if self.grid_of_call else self.grid,
         }
-        parts = {name: part for name, part in parts.items() if part}
-        grid = None if self.grid_of_call else self.grid
-        return triton_identity(self.function, grid, interpreted=self.interpreted, parts=parts, files=self.overrides)
+        return {name: Source.of(part) for name, part in {"source": self.function, **parts}.items() if part}
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """Fingerprints of the kernel and of its grid with all they refer to, and what compiles it."""
+        return triton_identity(self.sources, interpreted=self.interpreted, files=self.overrides)
 
     @property
     def cache_key(self) -> str:

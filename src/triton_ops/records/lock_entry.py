@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from triton_ops.base import Count, Frozen, Host, NotNegative, Plain, cached_property, canonical_json
-from triton_ops.records.record import SOURCE, NotedCall, Record, Timing, time_now
+from triton_ops.records.record import NotedCall, Record, Timing, time_now
 from triton_ops.space import Config
 from triton_ops.values import Argument, Key, Mapper, Range, Trial
 
@@ -165,13 +165,12 @@ class LockEntry:
 
     @property
     def source(self) -> dict[str, str]:
-        """The fingerprints that must be equal for the config to fit: of the kernel, and of its grid."""
-        return {name: self.identity[name] for name in SOURCE if name in self.identity}
+        """The fingerprints that must be equal for the config to fit: of the kernel, its grid and its forms."""
+        return Key.source_of(self.identity)
 
     def why_not(self, key: Key) -> str | None:
         """The reason why this entry, of the kernel and device of `key`, does not answer it; None if it does."""
-        names = [name for name, mine in self.source.items() if key.identity.get(name) != mine]
-        if names:
+        if names := Key.changes_since(self.identity, key.identity):
             return f"the kernel's {' and '.join(names)} changed since"
         return why_outside(self.problem, key.problem, self.ranges, self.ignored)
 
@@ -197,7 +196,8 @@ class LockEntry:
             self.origin, source=source or (RACED if self.origin.expected else self.origin.source), created=time_now(),
             driver=key.device.get("driver"), versions=Host.versions(),
         )  # fmt: skip
-        identity = {name: text for name, text in key.identity.items() if self.source or name not in SOURCE}
+        parts = {} if self.source else Key.source_of(key.identity)
+        identity = {name: text for name, text in key.identity.items() if name not in parts}
         return replace(self, config=config, measured=measured, identity=identity, origin=origin)
 
     def record_after(self, record: Record, trial: Trial, default: Trial | None) -> Record:
@@ -205,7 +205,7 @@ class LockEntry:
 
         The kernel and the grid are those of the record.
         """
-        own = {name: text for name, text in record.key.identity.items() if name in SOURCE}
+        own = Key.source_of(record.key.identity)
         device = {**record.key.device, "driver": self.origin.driver}
         beside = default is not None and default.ok and default.config == record.default
         return replace(

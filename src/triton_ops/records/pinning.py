@@ -14,7 +14,7 @@ from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError
 from triton_ops.records.lock_entry import UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile, lock_for
-from triton_ops.records.record import SOURCE, Record
+from triton_ops.records.record import Record
 from triton_ops.space import Config
 from triton_ops.values import BucketRule, Key, Mapper, Nearest
 
@@ -230,8 +230,7 @@ def _why_left(
 def _sources(newest: Sequence[Record]) -> dict[str, dict[str, str]]:
     """The source of the record of each kernel that was made last, whatever its cache state."""
     records = sorted(newest, key=attrgetter("created"), reverse=True)
-    return {each.key.kernel: {name: each.key.identity[name] for name in SOURCE if name in each.key.identity}
-            for each in reversed(records)}  # fmt: skip
+    return {each.key.kernel: Key.source_of(each.key.identity) for each in reversed(records)}
 
 
 _FACTS = ("kind", "name", "arch", "units", "threads")

@@ -293,9 +293,7 @@ class BoundEntry:
         return self.kernel.compile(config.with_members(members), arguments)
 
     def _why_unreachable(self, lock: Lockfile) -> str | None:
-        source = {name: text for name, text in self.kernel.identity.items() if name in self.entry.source}
-        parts = [name for name, text in self.entry.source.items() if source.get(name) != text]
-        if parts:
+        if parts := Key.changes_since(self.entry.identity, self.kernel.identity):
             return f"{UNREACHABLE}: the kernel's {' and '.join(parts)} changed since"
         if (pinned := lock.find(self.key_on())) is None:
             return f"{UNREACHABLE}: {lock.why_not(self.key_on())}"

@@ -134,7 +134,8 @@ def test_misses_are_read(folder):
 def commands(cache, lockfile):
     """The exit code and the output of each command."""
 
-    product, scaled = f"{kernels.__name__}:product", f"{kernels.__name__}:scaled"
+    targets = [f"{kernels.__name__}{name}" for name in ("", ":product", ":scaled")]
+    named = [word for target in targets for word in ("--kernels", target)]
 
     def run(*words):
         text = io.StringIO()
@@ -144,7 +145,7 @@ def commands(cache, lockfile):
     with same_machine():
         return {
             "show": run("cache", "show", "--cache-dir", cache),
-            "verify": run("lock", "verify", lockfile, "--static", "--kernels", kernels.__name__, "--kernels", product, "--kernels", scaled),
+            "verify": run("lock", "verify", lockfile, "--static", *named),
             "lock": run("lock", "--lockfile", lockfile, "--cache-dir", cache, "--allow-unproven", "--check"),
         }
 
