@@ -98,13 +98,13 @@ class Source:
         return source
 
     @staticmethod
-    def is_kept(function: Any) -> bool:
+    def is_kept(function: object) -> bool:
         """Tell whether `of` answers for this very function in microseconds: nothing in it can change in place."""
         entry = _sources.get(id(function))
         return entry is not None and entry[0] is function
 
     @classmethod
-    def joined(cls, sources: Mapping[str, Source], *more: Any) -> Source:
+    def joined(cls, sources: Mapping[str, Source], *more: object) -> Source:
         """The meaning of several callables, by name, and of plain values, as one that is known as the first is."""
         every, digests = [*sources.values()], sorted([name, source.fingerprint] for name, source in sources.items())
         reasons = [f"{name}: {source.unknown}" for name, source in sources.items() if source.unknown is not None]
@@ -339,7 +339,7 @@ class FunctionKernel:
         return FunctionKernel(target)
 
 
-def _substitute(function: Callable[..., Any]) -> tuple[str, str] | None:
+def _substitute(function: Callable[..., object]) -> tuple[str, str] | None:
     """The object that a call makes instead of doing the work, and the way to do it; None for an ordinary callable."""
     inner = Layers.unwrap(function)
     inner = inner.func if isinstance(inner, functools.partial) else inner
@@ -349,14 +349,14 @@ def _substitute(function: Callable[..., Any]) -> tuple[str, str] | None:
     return ("a generator", "list(f(*args, **config))") if inspect.isgeneratorfunction(call) else None
 
 
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+def _parameters(function: Callable[..., object]) -> Mapping[str, inspect.Parameter] | None:
     try:
         return Layers.parameters_of(function)
     except (TypeError, ValueError):  # a builtin without a signature
         return None
 
 
-def is_triton_config(value: Any) -> bool:
+def is_triton_config(value: object) -> bool:
     """Tell whether a value is a `triton.Config`, told without importing Triton."""
     return hasattr(value, "all_kwargs") and hasattr(value, "pre_hook")
 

@@ -189,12 +189,12 @@ class StagedKernel(ComposedKernel):
     def _is_staged(self, config: Config, arguments: Arguments) -> bool:
         return self.when(self._meta(config, arguments))
 
-    def _memory(self, device: Any, elements: int) -> Any:
+    def _memory(self, device: object, elements: int) -> Any:
         torch = require("torch", "memory between two launches")
         return torch.empty(elements, dtype=torch.float32, device=device)
 
     def _parts(
-        self, config: Config, arguments: Arguments, scratch: Any, programs: int
+        self, config: Config, arguments: Arguments, scratch: object, programs: int
     ) -> tuple[Arguments, Arguments, Config]:
         """The arguments of the first launch, those of the second, and the config of the second."""
         parameters = set(self.second.parameter_names)

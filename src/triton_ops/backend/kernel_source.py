@@ -98,7 +98,7 @@ class KernelSource:
         return entry[1]
 
     @classmethod
-    def read(cls, function: Any) -> KernelSource:
+    def read(cls, function: object) -> KernelSource:
         """As `of`; raises OSError, TypeError or SyntaxError where the source cannot be read."""
         return cls.of(function) or cls(function)
 
@@ -309,7 +309,7 @@ class KernelSource:
         return {name: self.assignments[name][0] for name in once if len(self.assignments.get(name, ())) == 1}
 
 
-def _of_triton(value: Any) -> bool:
+def _of_triton(value: object) -> bool:
     module = getattr(value, "__module__", "") or ""
     return module.partition(".")[0] == "triton"
 
@@ -443,7 +443,7 @@ class Blocks:
     warp_specialized: bool = False
 
 
-def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
+def blocks_of(function: object, values: Mapping[str, object]) -> Blocks:
     """The blocks of a JIT function with these arguments and config values by name; some microseconds once parsed."""
     if (source := KernelSource.of(function)) is None:
         return Blocks()
@@ -453,7 +453,7 @@ def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
     return Blocks(ranges, accumulators, stepped, bool(specialized))
 
 
-def is_false(source: KernelSource, node: ast.expr, values: Mapping[str, Any]) -> bool:
+def is_false(source: KernelSource, node: ast.expr, values: Mapping[str, object]) -> bool:
     """Tell whether a condition in a function is false with these values, as far as they decide it."""
     return _Scope(source, {**source.defaults, **values}).truth(node) is False
 

@@ -118,7 +118,7 @@ def _check_grid(kernel: Any, *args: Any, grid: Any, **kwargs: Any) -> None:
         raise CandidateError(Status.GRID, refusal)
 
 
-def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
+def dry_run(function: Callable[..., object], arguments: Arguments) -> list[Any]:
     """Triton's compiled kernels of each launch of `function(…)`, in order; its tensors are on the device `meta`.
 
     Raises `TargetError` where the function cannot be run without computing, and whatever Triton raises while it
@@ -126,7 +126,7 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
     """
     kernels: list[Any] = []
 
-    def compiled(run: Take, *args: Any, **kwargs: Any) -> Any:
+    def compiled(run: Take, *args: object, **kwargs: object) -> Any:
         if kwargs.get("warmup"):
             return run(*args, **kwargs)
         try:
@@ -158,7 +158,7 @@ def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
     gpu, own = torch.device("cuda", 0), torch.device(memory)
     device_of, is_cuda = torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__
 
-    def moved(value: Any) -> Any:
+    def moved(value: object) -> Any:
         if isinstance(value, torch.device):
             return own if value.type == "cuda" else value
         return own if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
@@ -231,12 +231,12 @@ def _device_facts(target: Target | None = None) -> Iterator[None]:
         yield
 
 
-def _as_it_is(function: Any = None, *_: Any, model: Any = None, fn: Any = None, **__: Any) -> Any:
+def _as_it_is(function: object = None, *_: object, model: object = None, fn: object = None, **__: object) -> Any:
     """Leave a function as it is: `torch.compile` and its opposite would import Dynamo, and nothing is computed."""
     return next((one for one in (function, model, fn) if one is not None), _as_it_is)
 
 
-def _always(answer: Any) -> Callable[..., Any]:
+def _always(answer: object) -> Callable[..., Any]:
     return lambda *_, **__: answer
 
 
@@ -280,13 +280,13 @@ def standing_in(
             stack.enter_context(replaced(sys.modules["torch"], {"compile": _as_it_is}))
             stack.enter_context(replaced(sys.modules["torch"].compiler, {"disable": _as_it_is}))
 
-        def take(run: Take, kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        def take(run: Take, kernel: object, *args: object, grid: object, warmup: bool = False, **kwargs: object) -> Any:
             if not warmup:
                 return launched(kernel, grid, args, kwargs)
             compiled = run(kernel, *args, grid=grid, warmup=True, **kwargs)
             return compiled if compiled is None else _Warmed(kernel, compiled, kwargs, target, launched)
 
-        def tuned(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        def tuned(self: object, *args: object, grid: object, warmup: bool = False, **kwargs: object) -> Any:
             return None if warmup else launched(self, grid, args, kwargs)
 
         stack.enter_context(_lock)
@@ -348,7 +348,7 @@ class _Warmed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._compiled, name)
 
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+    def __getitem__(self, grid: object) -> Callable[..., Any]:
         return lambda *args, **_stream: self._launched(self._kernel, grid, args, self._options)
 
 
@@ -482,10 +482,10 @@ class LauncherKernel(CompiledByTriton):
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
-    def _watch(self, call: Callable[[], Any]) -> Any:
+    def _watch(self, call: Callable[[], object]) -> Any:
         launches = 0
 
-        def counted(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def counted(run: Callable[..., object], *args: object, **kwargs: object) -> Any:
             nonlocal launches
             launches += not kwargs.get("warmup")
             return run(*args, **kwargs)
@@ -501,7 +501,7 @@ class LauncherKernel(CompiledByTriton):
         return CandidateError(Status.RUNTIME, why)
 
 
-def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+def _kernels_of(function: Callable[..., object]) -> Iterator[tuple[str, Any]]:
     """The JIT functions that a function of the user's and its helpers refer to, each once, with a name."""
     for value in _references(function):
         if is_triton(value):
@@ -510,14 +510,14 @@ def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
                 yield f"{kernel.fn.__module__}.{kernel.fn.__qualname__}", kernel
 
 
-def _is_own(value: Any, home: Home) -> bool:
+def _is_own(value: object, home: Home) -> bool:
     """Tell whether something is a Python function of the user's or of the same package, and no kernel."""
     if is_triton(value) or not isinstance(value, FunctionType):
         return False
     return home.holds(value.__module__ or "", value.__code__.co_filename)
 
 
-def _references(function: Callable[..., Any]) -> Iterator[Any]:
+def _references(function: Callable[..., object]) -> Iterator[Any]:
     """A function of the user's, and what it and its helpers refer to, each once; kernels are not looked into."""
     home = Home.of(function)
     ids: set[int] = set()

@@ -95,7 +95,7 @@ def _changes(node: ast.Subscript | ast.Attribute) -> bool:
     return not isinstance(node.ctx, ast.Load)
 
 
-def _tree(node: Any) -> str:
+def _tree(node: object) -> str:
     """A syntax tree as text that is the same in every version of Python, which `ast.dump` and `ast.unparse` are not."""
     if isinstance(node, list):
         return f"[{', '.join(map(_tree, node))}]"
@@ -118,7 +118,7 @@ def _bytecode(code: CodeType) -> str:
     return repr((code.co_code.hex(), constants, code.co_names, code.co_varnames, code.co_freevars))
 
 
-def _constant(value: Any) -> str:
+def _constant(value: object) -> str:
     # The order of a set literal's members changes with the process.
     return f"set of {sorted(map(repr, value))}" if isinstance(value, frozenset) else repr(value)
 
@@ -150,18 +150,18 @@ class Layers:
     """A function or a kernel inside of its decorators."""
 
     @staticmethod
-    def unwrap(function: Any) -> Any:
+    def unwrap(function: object) -> Any:
         """The plain function inside `@triton.jit`, `functools.wraps` and bound methods; else the object itself."""
         *_, innermost = function_layers(function)
         return innermost
 
     @staticmethod
-    def is_jit(value: Any) -> bool:
+    def is_jit(value: object) -> bool:
         """Tell whether `value` is a JIT function of Triton or Gluon, told without importing Triton."""
         return hasattr(value, "fn") and not _KINDS.isdisjoint(cls.__name__ for cls in type(value).__mro__)
 
     @staticmethod
-    def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    def parameters_of(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
         """The parameters by name; `TypeError` or `ValueError` for a builtin that does not tell them, or no function."""
         if not isinstance(function, FunctionType) or vars(function):  # a wrapper's attributes say what it wraps
             return inspect.signature(function).parameters
@@ -174,7 +174,7 @@ class Layers:
         return parameters
 
     @staticmethod
-    def required(function: Callable[..., Any]) -> list[str]:
+    def required(function: Callable[..., object]) -> list[str]:
         """The names of the parameters that every call gives; raises as `parameters_of` does."""
         variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
         parameters = Layers.parameters_of(function).values()
@@ -189,18 +189,18 @@ class Layers:
         return layers
 
     @staticmethod
-    def defaults_of(function: Any) -> dict[str, Any]:
+    def defaults_of(function: object) -> dict[str, Any]:
         """The values of a kernel's parameters that need not be given, by name."""
         parameters = Layers.parameters_of(Layers.unwrap(function)).values()
         return {param.name: param.default for param in parameters if param.default is not param.empty}
 
     @staticmethod
-    def heuristics(function: Any) -> dict[str, Callable[[dict[str, Any]], Any]]:
+    def heuristics(function: object) -> dict[str, Callable[[dict[str, Any]], Any]]:
         """The functions of `@triton.heuristics` by the parameters to which they give values, in their order."""
         return {name: give for layer in Layers.of(function)[:-1] for name, give in getattr(layer, "values", {}).items()}
 
     @staticmethod
-    def prunes(tuner: Any) -> bool:
+    def prunes(tuner: object) -> bool:
         """Tell whether a decorator that tunes may leave out configs of a call: by a caller's function, or a subclass.
 
         This package's decorator has an `early_config_prune` in any case, and the caller's as `own_pruning`.
@@ -224,12 +224,12 @@ class Layers:
         return positional, rest
 
 
-def is_triton(value: Any) -> bool:
+def is_triton(value: object) -> bool:
     """Tell whether a value is a Triton kernel, or a decorator of Triton's around one."""
     return not isinstance(value, type) and all(hasattr(value, name) for name in ("fn", "run", "arg_names"))
 
 
-def compile_options(kernel: Any) -> Iterator[tuple[str, str]]:
+def compile_options(kernel: object) -> Iterator[tuple[str, str]]:
     """The options of `triton.jit` that change what is compiled, as text; those that were left out do not appear."""
     for name in _JIT_OPTIONS:
         if value := getattr(kernel, name, None):
@@ -295,7 +295,7 @@ class Home:
         """Tell whether what a module has counts by the name alone that the code of the kernel calls it."""
         return self.by_content and module != "" and not self.holds(module)
 
-    def label(self, value: Any) -> str:
+    def label(self, value: object) -> str:
         """The name of a function or class; the type's of another object."""
         if not isinstance(name := getattr(value, "__qualname__", None), str):
             value, name = type(value), type(value).__qualname__
@@ -423,7 +423,7 @@ def without_autotune(function: Any) -> Any:
     return duplicate
 
 
-def is_gluon(function: Any) -> bool:
+def is_gluon(function: object) -> bool:
     """Tell whether it is a kernel of Gluon."""
     innermost = Layers.of(function)[-1]
     return bool(hasattr(innermost, "is_gluon") and innermost.is_gluon())
@@ -434,7 +434,7 @@ _OF_RUN = {"self", "grid", "warmup"}  # the names of Triton's `run` itself
 
 
 def missing_parameters(
-    function: Any, tunables: Iterable[str], values: Mapping[str, Any], maker: Made | None
+    function: object, tunables: Iterable[str], values: Mapping[str, object], maker: Made | None
 ) -> list[str]:
     """The parameters that get a value from nowhere.
 

@@ -55,12 +55,12 @@ _MOST_SETTLED = 4096
 _settled_keys: dict[int, str] = {}  # by identity: the name that a function got after those that it calls
 
 
-def is_jit_or_constexpr_function(value: Any) -> bool:
+def is_jit_or_constexpr_function(value: object) -> bool:
     """Tell whether Triton made `value` of a Python function, to be called in kernels."""
     return Layers.is_jit(value) or (type(value).__name__ == "ConstexprFunction" and hasattr(value, "fn"))
 
 
-def settled(kernel: Any) -> Any:
+def settled(kernel: object) -> Any:
     """`kernel`, which Triton now names as it does in every other process that has called this.
 
     Left to itself, Triton's name for a JIT function depends on what was compiled before in the process, so that a
@@ -103,7 +103,7 @@ def reduced_by_value(kernel: Any) -> tuple[Any, ...]:
     return _make_function, (kind.__module__, kind.__name__, kernel.fn, _options(kernel), file, _lines(file, kernel))
 
 
-def _options(kernel: Any) -> dict[str, Any]:
+def _options(kernel: object) -> dict[str, Any]:
     parameters = [p for p in inspect.signature(type(kernel).__init__).parameters if p not in ("self", "fn")]
     values = {p: getattr(kernel, "_repr" if p == "repr" else p, None) for p in parameters}
     return {name: value for name, value in values.items() if value is not None}
@@ -233,7 +233,7 @@ def _with_attributes(module: ModuleType, attributes: dict[str, Any]) -> ModuleTy
     return module
 
 
-def module_of(value: Any) -> str:
+def module_of(value: object) -> str:
     """The name of the module that an object belongs to: of a module its own, of another object that of its type."""
     if isinstance(value, ModuleType):
         return value.__name__
@@ -317,7 +317,7 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._storages: dict[tuple[str, int, int], _Storage] = {}
         self._homes: dict[str, bool] = {}  # by the name of a module: whether another process finds it
 
-    def dump(self, obj: Any) -> None:
+    def dump(self, obj: object) -> None:
         """Write an object; cloudpickle sends modules by value only until this ends."""
         try:
             super().dump(obj)

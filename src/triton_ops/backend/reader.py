@@ -56,7 +56,7 @@ def compilation_of(value: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def _request(context: Any) -> dict[str, Any]:
+def _request(context: object) -> dict[str, Any]:
     if not hasattr(context, "callback"):
         raise LookupError("this version of torch does not tell how `torch.compile` was asked to compile it")
     attributes = {name.strip("_"): getattr(context, name, None) for name in _ASKED}
@@ -74,7 +74,7 @@ def _changed_settings() -> dict[str, Any]:
     return {name: value for name, value in sorted(snapshot().items()) if value != entries[name].default}
 
 
-def _backend(callback: Any) -> dict[str, Any]:
+def _backend(callback: object) -> dict[str, Any]:
     """The innermost backend; not its name, which of an object may be its address."""
     layers = "_torchdynamo_orig_backend", _ORIGINAL
     while (inner := next(filter(None, (getattr(callback, name, None) for name in layers)), None)) is not None:
@@ -173,14 +173,14 @@ def members(cls: type) -> Iterator[tuple[str, Any]]:
             yield name, member
 
 
-def attributes(values: Mapping[str, Any], cls: type) -> Iterator[tuple[str, Any]]:
+def attributes(values: Mapping[str, object], cls: type) -> Iterator[tuple[str, Any]]:
     """An object's attributes by name, without those that were computed from others, or marks of torch's compiler."""
     for name in sorted(values):
         if not name.startswith(_MARKS) and not isinstance(getattr(cls, name, None), functools.cached_property):
             yield name, values[name]
 
 
-def parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
+def parts_of_object(value: object) -> Iterator[tuple[str, Any]]:
     """The parts that an object is made of, as `copy` and `pickle` see it; raises where its type does not tell."""
     reducer = copyreg.dispatch_table.get(type(value))
     reduction = value.__reduce_ex__(2) if reducer is None else reducer(value)
@@ -198,7 +198,7 @@ def parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
     yield from ((f"[{number}]", pair) for number, pair in enumerate(pairs or ()))
 
 
-def found_by_name(value: Any) -> str | None:
+def found_by_name(value: object) -> str | None:
     """The module and name under which a value can be found again; None if there is no such place."""
     module = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
@@ -257,7 +257,7 @@ class Reader:
         self._code: deque[Any] = deque()
         self._values: deque[tuple[str, Any]] = deque()
 
-    def read(self, name: str, value: Any) -> None:
+    def read(self, name: str, value: object) -> None:
         """Read `value`, which is called `name`, and all that it refers to."""
         self._add(name, value)
         while self._code or self._values:
@@ -270,7 +270,7 @@ class Reader:
             else:
                 self._read_value(*self._values.popleft())
 
-    def _add(self, name: str, value: Any) -> None:
+    def _add(self, name: str, value: object) -> None:
         if type(value) in _PLAIN:
             self.parts[name] = repr(value)
         elif self._home.by_content and self._home.only_names(module := _module_of(value)):
@@ -286,7 +286,7 @@ class Reader:
         else:
             self._values.append((name, value))
 
-    def _add_function(self, name: str, function: Any) -> None:
+    def _add_function(self, name: str, function: object) -> None:
         labels: list[str] = []
         for layer in function_layers(function):
             if self._read_compilation(name, layer):
@@ -304,7 +304,7 @@ class Reader:
         self.parts[name] = ", ".join(labels) or self._home.label(layer)
         self._note_package(getattr(layer, "__module__", None))
 
-    def _read_compilation(self, name: str, value: Any) -> bool:
+    def _read_compilation(self, name: str, value: object) -> bool:
         """Read what torch's compiler was given, and how it was asked to compile it; whether it made `value`."""
         try:
             request = compilation_of(value)
@@ -315,7 +315,7 @@ class Reader:
             self._add_items(f"{name}.compiled", request)
         return request is not None
 
-    def _read_later(self, code: Any) -> str:
+    def _read_later(self, code: object) -> str:
         if id(code) not in self._labels:
             self._labels[id(code)] = (code, self._new_label(code))
             self._code.append(code)
@@ -332,7 +332,7 @@ class Reader:
                 self.values_read.append(ReadValue(holder, key, target))
             self._read_reference(f"{name}.{use}", target, holder, use in text.mutations)
 
-    def _read_reference(self, name: str, value: Any, holder: Any, is_changed: bool) -> None:
+    def _read_reference(self, name: str, value: object, holder: object, is_changed: bool) -> None:
         if is_changed and isinstance(value, (*_CHANGEABLE, *_PLAIN)):
             self.parts[name] = _WORKING_MEMORY
             if isinstance(value, _CHANGEABLE):
@@ -378,7 +378,7 @@ class Reader:
             self._places[id(value)] = (value, name)
             self._read_changeable(name, value)
 
-    def _read_changeable(self, name: str, value: Any) -> None:
+    def _read_changeable(self, name: str, value: object) -> None:
         if id(value) in self._working_memory:
             self.parts[name] = _WORKING_MEMORY
         elif (shape := self._array(value)) is not None:
@@ -394,10 +394,10 @@ class Reader:
             return
         self._add_attributes(name, getattr(value, "__dict__", {}), type(value))
 
-    def _read_set(self, name: str, members: Iterable[Any]) -> None:
+    def _read_set(self, name: str, members: Iterable[object]) -> None:
         self.parts[name] = f"set of {sorted(map(self._digest, members))}"
 
-    def _read_object(self, name: str, value: Any) -> None:
+    def _read_object(self, name: str, value: object) -> None:
         cls = type(value)
         self.parts[name] = f"{self._home.label(cls)} object"
         self._note_package(cls.__module__)
@@ -419,11 +419,11 @@ class Reader:
             else:
                 self._add(f"{name}.{part}", content)
 
-    def _add_attributes(self, name: str, values: Mapping[str, Any], cls: type) -> None:
+    def _add_attributes(self, name: str, values: Mapping[str, object], cls: type) -> None:
         for attribute, value in attributes(values, cls):
             self._add_held(f"{name}.{attribute}", value)
 
-    def _add_items(self, name: str, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+    def _add_items(self, name: str, items: Mapping[Any, object] | Iterable[tuple[object, object]]) -> None:
         self.parts.setdefault(name, "")
         for number, (key, value) in enumerate(items.items() if isinstance(items, Mapping) else items):
             if number > MOST_VALUES:
@@ -432,7 +432,7 @@ class Reader:
             place = f"{name}[{key!r}]" if type(key) in _PLAIN else f"{name}[{self._digest(key)}]"
             self._add_held(place, value)
 
-    def _add_held(self, name: str, value: Any) -> None:
+    def _add_held(self, name: str, value: object) -> None:
         """Add a value that an object or a container holds."""
         if isinstance(value, types.ModuleType) and self._home.holds(value.__name__):
             self._read_module(name, value)
@@ -450,7 +450,7 @@ class Reader:
             if attribute[:2] != "__":
                 self._add(f"{name}.{attribute}", value)
 
-    def _digest(self, value: Any) -> str:
+    def _digest(self, value: object) -> str:
         if type(value) in _PLAIN:
             return repr(value)
         inner = Reader(self._home)
@@ -467,7 +467,7 @@ class Reader:
         self.fixed = False
         self.unknown = self.unknown or f"{name}: {why}"
 
-    def _new_label(self, value: Any) -> str:
+    def _new_label(self, value: object) -> str:
         """The value's label, numbered if another one, such as a second lambda, has it already."""
         label, number = self._home.label(value), 1
         name = f"<{label}>"
@@ -482,14 +482,14 @@ class Reader:
         module = own if own.startswith("triton_ops.") else str(function.__module__)
         return self._home.holds(module, function.__code__.co_filename)
 
-    def _is_value_of_library(self, holder: Any, value: Any) -> bool:
+    def _is_value_of_library(self, holder: object, value: object) -> bool:
         """Tell whether a value is an attribute of an installed module, and not a function, a class, or plain."""
         if isinstance(value, (*_FUNCTIONS, type, types.ModuleType)) or type(value) in _PLAIN or is_triton(value):
             return False
         module = holder.get("__name__") if isinstance(holder, dict) else None
         return isinstance(module, str) and not self._home.holds(module)
 
-    def _note_package(self, module: Any) -> None:
+    def _note_package(self, module: object) -> None:
         if isinstance(module, str) and (version := self._home.version_of(module)) is not None:
             self.packages[module.partition(".")[0]] = version
 
@@ -504,7 +504,7 @@ class Reader:
         return f"{self._home.label(type(value))} {tuple(value.shape)} {value.dtype} {stride} {device} {grad}"
 
 
-def _module_of(value: Any) -> str:
+def _module_of(value: object) -> str:
     """The module of a module, and of what can be found by its name; empty for another value."""
     if isinstance(value, types.ModuleType):
         return value.__name__

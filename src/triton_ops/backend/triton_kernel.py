@@ -77,12 +77,12 @@ class HooksInOrder:
             hook(values)
 
 
-def given_to_hook(arguments: Mapping[str, Any], grid: Any, config: Config) -> dict[str, Any]:
+def given_to_hook(arguments: Mapping[str, object], grid: object, config: Config) -> dict[str, Any]:
     """The argument of a hook before a launch, as by Triton."""
     return {**arguments, "grid": grid, "warmup": False, **config}
 
 
-def with_hook_run(hook: Hook, arguments: Arguments, grid: Any, config: Config) -> tuple[Arguments, bool]:
+def with_hook_run(hook: Hook, arguments: Arguments, grid: object, config: Config) -> tuple[Arguments, bool]:
     """The arguments as a hook leaves them, and whether it writes tensors; their memory stays as it is.
 
     The hook runs on tensors without memory; what it does to descriptors is then taken over.
@@ -297,7 +297,7 @@ class TritonKernel(CompiledByTriton):
         """The JIT function whose text the free rules read."""
         return self.function
 
-    def with_configs(self, configs: Iterable[Any]) -> TritonKernel:
+    def with_configs(self, configs: Iterable[object]) -> TritonKernel:
         """This kernel with what a list of `triton.Config`s brings: their `pre_hook`s, and the files they override.
 
         As in Triton, a config's hook is called before the kernel's own.
@@ -421,7 +421,7 @@ class TritonKernel(CompiledByTriton):
         except Exception:  # noqa: BLE001 - the user's own function; its launch will say why
             return None
 
-    def _grid(self, config: Config, arguments: Arguments, meta: Mapping[str, Any]) -> tuple[int, ...]:
+    def _grid(self, config: Config, arguments: Arguments, meta: Mapping[str, object]) -> tuple[int, ...]:
         # Triton has bound `meta`: it also has defaults, and values that heuristics compute.
         return self.grid({**meta, **self.by_name(arguments), **config})
 
@@ -432,5 +432,5 @@ class TritonKernel(CompiledByTriton):
         return values
 
 
-def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:
+def _no_grid(_meta: Mapping[str, object]) -> tuple[int, ...]:
     raise LookupError("the grid is not known here")
