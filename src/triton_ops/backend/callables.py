@@ -290,7 +290,7 @@ class FunctionKernel:
     def compile(self, config: Config, arguments: Arguments) -> Executable:  # noqa: ARG002 - the role's signature
         """The callable with the config's values as keywords; there is nothing to compile."""
 
-        def bind(inputs: Arguments) -> Callable[[], Any]:
+        def bind(inputs: Arguments) -> Callable[[], object]:
             return functools.partial(self.function, *inputs.positional, **{**inputs.keyword, **config})
 
         return Executable(config=config, bind=bind, outputs=self.outputs)

@@ -161,7 +161,7 @@ class StagedKernel(ComposedKernel):
         The scratch is made when arguments are bound, and is theirs for all launches.
         """
 
-        def bind(arguments: Arguments) -> Callable[[], Any]:
+        def bind(arguments: Arguments) -> Callable[[], object]:
             if not self._is_staged(config, arguments):
                 return self.first.executable(config).bind(arguments)
             meta = self._meta(config, arguments)
@@ -319,7 +319,7 @@ class FormsKernel(ComposedKernel):
         return Arguments(keyword={name: value for name, value in values.items() if name in parameters})
 
     def _whole(self, config: Config, form: Form, executable: Executable) -> Executable:
-        def bind(arguments: Arguments) -> Callable[[], Any]:
+        def bind(arguments: Arguments) -> Callable[[], object]:
             return executable.bind(self._given(form, arguments))
 
         return replace(executable, config=config, bind=bind)

@@ -126,7 +126,7 @@ def dry_run(function: Callable[..., object], arguments: Arguments) -> list[Any]:
     """
     kernels: list[Any] = []
 
-    def compiled(run: Take, *args: object, **kwargs: object) -> Any:
+    def compiled(run: Take, *args: object, **kwargs: object) -> object:
         if kwargs.get("warmup"):
             return run(*args, **kwargs)
         try:
@@ -158,7 +158,7 @@ def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
     gpu, own = torch.device("cuda", 0), torch.device(memory)
     device_of, is_cuda = torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__
 
-    def moved(value: object) -> Any:
+    def moved(value: object) -> object:
         if isinstance(value, torch.device):
             return own if value.type == "cuda" else value
         return own if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
@@ -231,12 +231,12 @@ def _device_facts(target: Target | None = None) -> Iterator[None]:
         yield
 
 
-def _as_it_is(function: object = None, *_: object, model: object = None, fn: object = None, **__: object) -> Any:
+def _as_it_is(function: object = None, *_: object, model: object = None, fn: object = None, **__: object) -> object:
     """Leave a function as it is: `torch.compile` and its opposite would import Dynamo, and nothing is computed."""
     return next((one for one in (function, model, fn) if one is not None), _as_it_is)
 
 
-def _always(answer: object) -> Callable[..., Any]:
+def _always(answer: object) -> Callable[..., object]:
     return lambda *_, **__: answer
 
 
@@ -254,7 +254,7 @@ class _Properties:
             self.regs_per_multiprocessor, self.shared_memory_per_multiprocessor = limits.registers, limits.shared_bytes
             self.max_threads_per_multi_processor = limits.warps * limits.warp_size
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         raise AttributeError(f"the device's {name} is not known to a process that compiles; pass it as an argument")
 
 
@@ -307,7 +307,7 @@ def standing_in(
 def _when_imported(name: str, act: Callable[[], None]) -> Iterator[None]:
     """Call `act` once a module was imported, inside of the block."""
 
-    def find_spec(module_name: str, path: Any = None, _target: Any = None) -> Any:
+    def find_spec(module_name: str, path: Any = None, _target: Any = None) -> object:
         if module_name != name:
             return None
         sys.meta_path.remove(finder)
@@ -345,10 +345,10 @@ class _Warmed:
     def _init_handles(self) -> None:
         """Load nothing."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._compiled, name)
 
-    def __getitem__(self, grid: object) -> Callable[..., Any]:
+    def __getitem__(self, grid: object) -> Callable[..., object]:
         return lambda *args, **_stream: self._launched(self._kernel, grid, args, self._options)
 
 
@@ -476,16 +476,16 @@ class LauncherKernel(CompiledByTriton):
     def at_launch(self, config: Config, launches: bool = True) -> Executable:
         """The config; where it is not known that it launches a kernel, its first call looks."""
 
-        def bind(arguments: Arguments) -> Callable[[], Any]:
+        def bind(arguments: Arguments) -> Callable[[], object]:
             call = functools.partial(self.launch, *arguments.positional, **{**arguments.keyword, **config})
             return ScratchAllocator.around(call if launches else functools.partial(self._watch, call))
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
-    def _watch(self, call: Callable[[], object]) -> Any:
+    def _watch(self, call: Callable[[], object]) -> object:
         launches = 0
 
-        def counted(run: Callable[..., object], *args: object, **kwargs: object) -> Any:
+        def counted(run: Callable[..., object], *args: object, **kwargs: object) -> object:
             nonlocal launches
             launches += not kwargs.get("warmup")
             return run(*args, **kwargs)

@@ -48,7 +48,7 @@ class TargetDriver:
         self._target = compiler.GPUTarget(target.kind, target.vendor.triton_arch(target.arch), target.warp_size)
         self._name, self._place, self.target, self.utils = name, place, target, self
 
-    def get_current_target(self) -> Any:
+    def get_current_target(self) -> object:
         """The target to compile for."""
         return self._target
 
@@ -69,7 +69,7 @@ class TargetDriver:
         }  # fmt: skip
         return {name: number for name, number in properties.items() if number is not None}
 
-    def get_active_torch_device(self) -> Any:
+    def get_active_torch_device(self) -> object:
         """The device of new tensors; on `meta` they have no memory."""
         return require("torch", "naming a device").device(self._place)
 
@@ -118,7 +118,7 @@ def with_judge(target: Target, judge: Judge | None) -> Iterator[None]:
     def change(stages: dict[str, Any]) -> None:
         to_llvm = stages["llir"]
 
-        def judged(source: Any, metadata: dict[str, Any]) -> Any:
+        def judged(source: Any, metadata: dict[str, Any]) -> object:
             text = str(source)
             judge(_shared_bytes(text, lambda copy: to_llvm(copy, dict(metadata)), native, source.context), text)
             return to_llvm(source, metadata)
@@ -271,7 +271,7 @@ def _lowering_launches(launches: list[LaunchedKernel]) -> Iterator[None]:
     run, make_ir = jit.run, source.make_ir
     signatures: list[Mapping[str, Any]] = []
 
-    def kept(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def kept(self: Any, *args: Any, **kwargs: Any) -> object:
         signatures.append(self.signature)
         return make_ir(self, *args, **kwargs)
 

@@ -89,7 +89,7 @@ def _settle(kernel: Any, ids: set[int]) -> None:
     _settled_keys[id(kernel)] = key
 
 
-def reduced_by_name(kernel: Any) -> tuple[Any, ...] | None:
+def reduced_by_name(kernel: Any) -> tuple[object, ...] | None:
     """The reduction by which `pickle` finds a JIT function under its name; None if something else has the name."""
     module, name = kernel.fn.__module__, kernel.fn.__name__
     if module == "__main__" or getattr(sys.modules.get(module), name, None) is not kernel:
@@ -97,7 +97,7 @@ def reduced_by_name(kernel: Any) -> tuple[Any, ...] | None:
     return pkgutil.resolve_name, (f"{module}:{name}",)
 
 
-def reduced_by_value(kernel: Any) -> tuple[Any, ...]:
+def reduced_by_value(kernel: Any) -> tuple[object, ...]:
     """The reduction by which `pickle` makes a JIT function of its Python function, its options and its source."""
     kind, file = type(kernel), kernel.fn.__code__.co_filename
     return _make_function, (kind.__module__, kind.__name__, kernel.fn, _options(kernel), file, _lines(file, kernel))
@@ -121,7 +121,7 @@ def _lines(file: str, kernel: Any) -> list[str]:
     return [*padded[:first], *own, *padded[first + len(own) :]]
 
 
-def _reduced_code(pickler: Any, code: CodeType) -> tuple[Any, ...]:
+def _reduced_code(pickler: Any, code: CodeType) -> tuple[object, ...]:
     """The code of a function with the file that it is of, by which `inspect` finds its source.
 
     Cloudpickle leaves the file out from 3.1.3 on.
@@ -153,7 +153,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
             str, bool
         ] = {}  # by the name of a module: whether it is an installed one, and found there
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: Any) -> object:
         """Code, JIT functions, tensors, and what belongs to modules of the user's differ from what cloudpickle does."""
         if isinstance(obj, CodeType):
             return _reduced_code(self, obj)
@@ -179,7 +179,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._importable[module] = Origin.is_installed(module) and Origin.is_found_again(module)
         return self._importable[module]
 
-    def _dynamic_function_reduce(self, func: FunctionType) -> Any:
+    def _dynamic_function_reduce(self, func: FunctionType) -> object:
         """Cloudpickle's reduction, with parts of the user's modules and the names that Triton's compiler looks up."""
         maker, arguments, (plain, slots), *others = super()._dynamic_function_reduce(func)
         scope = dict(slots["__globals__"])
@@ -195,7 +195,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         slots["_cloudpickle_submodules"] = []
         return (maker, arguments, (plain, slots), *others)
 
-    def _part(self, module: ModuleType, names: set[str]) -> Any:
+    def _part(self, module: ModuleType, names: set[str]) -> object:
         """A module; if it is the user's, its attributes of these names, with those that its `__getattr__` makes."""
         if self._goes_by_name(module.__name__):
             return module
@@ -216,7 +216,7 @@ class _EmptyModule:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return ModuleType, (self._name,)
 
 
@@ -224,7 +224,7 @@ class _Part:
     def __init__(self, module: _EmptyModule, attributes: dict[str, Any]) -> None:
         self._module, self._attributes = module, attributes
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _with_attributes, (self._module, self._attributes)
 
 
@@ -325,7 +325,7 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
             for name in [name for name, importable in self._homes.items() if not importable]:
                 cloudpickle.unregister_pickle_by_value(sys.modules[name])
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: Any) -> object:
         """Code, JIT functions, tensors, and modules that are not found again differ from what cloudpickle does."""
         if isinstance(obj, CodeType):
             return _reduced_code(self, obj)

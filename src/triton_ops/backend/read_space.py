@@ -139,7 +139,7 @@ class ReadSpace:
         numbers = [value for name in role.extents if type(value := self._values.get(name)) is int]
         return max(numbers, default=None)
 
-    def _values_of(self, role: ConstantRole) -> tuple[Tunable, Any]:
+    def _values_of(self, role: ConstantRole) -> tuple[Tunable, object]:
         if role.kind != "tile":
             values, first = _VALUES.get(role.option) or _VALUES[role.kind]
             return Tunable(values, ordered=role.kind not in ("option", "flag") or role.option in _VALUES), first

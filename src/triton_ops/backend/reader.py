@@ -41,7 +41,7 @@ _ORIGINAL = "_torchdynamo_orig_callable"
 _ASKED = ("fullgraph", "_dynamic", "_shapes_spec", "_hooks")  # attributes of a context that change what is compiled
 
 
-def compilation_of(value: Any) -> Mapping[str, Any] | None:
+def compilation_of(value: Any) -> Mapping[str, object] | None:
     """The callable that `value` compiles, and the request; None if torch's compiler did not make `value`.
 
     Raises `LookupError` if it did, and this version of torch does not tell how it was asked to.
@@ -173,14 +173,14 @@ def members(cls: type) -> Iterator[tuple[str, Any]]:
             yield name, member
 
 
-def attributes(values: Mapping[str, object], cls: type) -> Iterator[tuple[str, Any]]:
+def attributes(values: Mapping[str, object], cls: type) -> Iterator[tuple[str, object]]:
     """An object's attributes by name, without those that were computed from others, or marks of torch's compiler."""
     for name in sorted(values):
         if not name.startswith(_MARKS) and not isinstance(getattr(cls, name, None), functools.cached_property):
             yield name, values[name]
 
 
-def parts_of_object(value: object) -> Iterator[tuple[str, Any]]:
+def parts_of_object(value: object) -> Iterator[tuple[str, object]]:
     """The parts that an object is made of, as `copy` and `pickle` see it; raises where its type does not tell."""
     reducer = copyreg.dispatch_table.get(type(value))
     reduction = value.__reduce_ex__(2) if reducer is None else reducer(value)

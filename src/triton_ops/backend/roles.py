@@ -287,7 +287,7 @@ class PreparedCall:
     run: Callable[[], Any]
     prepare: Callable[[], None]
 
-    def __call__(self) -> Any:
+    def __call__(self) -> object:
         """Prepare, and launch."""
         self.prepare()
         return self.run()

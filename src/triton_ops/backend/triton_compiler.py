@@ -135,7 +135,7 @@ class TritonNeeds(CompilerNeeds):
                 del sys.modules[_TORCH]
 
 
-def kind_of(value: object, exact: bool) -> Any:
+def kind_of(value: object, exact: bool) -> object:
     """Equal for arguments for which a kernel is compiled to the same code; with `exact` numbers count by value."""
     if isinstance(value, StandIn):
         layout = (value.shape, value.strides) if exact else value.storage_bytes >= 1 << 31

@@ -334,7 +334,7 @@ class TritonKernel(CompiledByTriton):
     def executable(self, config: Config, scratch: bool = True) -> Executable:
         """A config that Triton itself compiles at its first launch, which may ask for memory if `scratch` is true."""
 
-        def bind(arguments: Arguments) -> Callable[[], Any]:
+        def bind(arguments: Arguments) -> Callable[[], object]:
             grid = functools.partial(self._grid, config, arguments)
             own_arguments, writes = self._own_arguments(config, arguments)
             args, keywords = Layers.placed(self.function, own_arguments.positional, {**own_arguments.keyword, **config})
@@ -426,7 +426,7 @@ class TritonKernel(CompiledByTriton):
         return self.grid({**meta, **self.by_name(arguments), **config})
 
     @staticmethod
-    def values_of(config: Any) -> Mapping[str, Any]:
+    def values_of(config: Any) -> Mapping[str, object]:
         """Tunables and launch options of a config of either kind, without what a `triton.Config` leaves open."""
         values: Mapping[str, Any] = config.all_kwargs() if is_triton_config(config) else config
         return values

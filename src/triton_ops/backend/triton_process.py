@@ -211,7 +211,7 @@ class TritonProcess:
         return type(Layers.of(function)[-1]).__name__ == INTERPRETED
 
     @staticmethod
-    def launcher_of(function: Any) -> Callable[..., Any]:
+    def launcher_of(function: Any) -> Callable[..., object]:
         """The callable that launches a kernel; of those that run as Python, one at a time."""
         return partial(_run_in_turn, function) if TritonProcess.is_interpreted(function) else function.run
 
@@ -277,7 +277,7 @@ class TritonProcess:
                     knobs.runtime.jit_cache_hook = hook.before
 
 
-def _run_in_turn(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _run_in_turn(function: Any, /, *args: Any, **kwargs: Any) -> object:
     """Launch a kernel when no other one runs as Python.
 
     Raises `MissingDependencyError` where Triton's interpreter does not run with this NumPy.
@@ -453,7 +453,7 @@ class _Refusal:
         self.before = before
         self.threads: Counter[int] = Counter()  # how many blocks each of them is in
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         if self.threads[threading.get_ident()]:
             return True
         return None if self.before is None else self.before(*args, **kwargs)
