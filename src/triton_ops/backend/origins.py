@@ -300,9 +300,7 @@ class Home:
         if not isinstance(name := getattr(value, "__qualname__", None), str):
             value, name = type(value), type(value).__qualname__
         module = str(getattr(value, "__module__", ""))
-        if self.only_names(module):
-            return module.partition(".")[0]
-        return name if _package_by_content(module) is not None else f"{module}.{name}"
+        return name if self.by_content or _package_by_content(module) is not None else f"{module}.{name}"
 
     def version_of(self, module: str) -> str | None:
         """The version that the package of a module tells of itself; None of Python's, the user's and our own."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import logging
 import math
 import os
 import re
@@ -30,8 +29,6 @@ from triton_ops.device import probe
 from triton_ops.exceptions import CacheError, ConfigValueError, EmptySpaceError, SettingsError
 from triton_ops.records import Codec, DirectoryStore, LayeredStore, MemoryStore
 
-_log = logging.getLogger("triton_ops")
-_LARGEST_BYTES = 4 << 20
 _OF_A_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 ABOVE_0 = math.nextafter(0.0, 1.0)  # the least positive number
 _DEEPEST = 32  # levels of nesting; a deeper value is taken for one that contains itself
