@@ -2,12 +2,17 @@
 
     python -m benchmarks.shipped.package_data FOLDER [FOLDER ...]  # take the records' winners into the package
     python -m benchmarks.shipped.package_data --check              # exit 1 if a kernel of an entry has changed since
+    python -m benchmarks.shipped.package_data --rekey KERNEL [KERNEL ...]  # keep entries over a change, as below
 
 A lockfile for each device stands in src/triton_ops/kernels/winners, as `triton-ops lock` writes it: sorted, an entry in
 a few lines, without paths or names of the machine. It takes the records of named problems whose winner was checked
 against the reference, was measured with cold caches, and lies in the operation's own space. Entries that are there
 already stay where no record replaces them; those of an earlier source of a kernel, which no call would take, are
 removed. No GPU is needed.
+
+A shipped kernel is known by its name and its content, and not by where its parts lie. `--rekey` is for a change of the
+content that leaves the order of configs as it was, such as another message or a cast that compiles to the same code: it
+keeps the entries of a kernel, which any other change makes void. Configs that the space no longer has stay void.
 """
 
 from __future__ import annotations
@@ -15,15 +20,16 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from triton_ops import kernels
 from triton_ops.device import DeviceSpec
-from triton_ops.records import RECORDS, DirectoryStore, Lockfile, LockPlan, Record, lock_of
+from triton_ops.records import RECORDS, DirectoryStore, LockEntry, Lockfile, LockPlan, Record, lock_of
 from triton_ops.records.pinning import changes, updated
+from triton_ops.space import Config
 from triton_ops.values import Key
 
 ALIASES: dict[str, tuple[str, ...]] = {}
@@ -42,11 +48,11 @@ def named_problems(name: str) -> dict[str, dict]:
     }
 
 
-def allowed(record: Record) -> bool:
-    """Whether a record's winner lies in the operation's own space for its named problem, from which calls take it."""
-    operation, named = kernels.load(record.key.kernel), named_problems(record.key.kernel)
-    label = next(label for label, problem in named.items() if problem == record.key.problem)
-    return operation.space_for(operation.problem(*operation.problems[label])).why_not(record.winner) is None
+def allowed(kernel: str, problem: Mapping[str, object], config: Config) -> bool:
+    """Whether a config lies in the operation's own space for a named problem, from which calls take it."""
+    operation = kernels.load(kernel)
+    label = next(label for label, each in named_problems(kernel).items() if each == dict(problem))
+    return operation.space_for(operation.problem(*operation.problems[label])).why_not(config) is None
 
 
 def why_not(record: Record) -> str | None:
@@ -56,11 +62,11 @@ def why_not(record: Record) -> str | None:
         return "it is of no shipped kernel"
     if key.problem not in named_problems(key.kernel).values():
         return "its problem has no name"
-    if key.identity.get("source") != kernels.load(key.kernel).kernel.identity["source"]:
+    if Key.changes_since(key.identity, kernels.load(key.kernel).kernel.identity):
         return "the kernel has changed since"
     if key.cache_state != "cold" or key.held_to:
         return "it was measured with warm caches, or judged by a caller's own rule"
-    if not allowed(record):
+    if not allowed(key.kernel, key.problem, record.winner):
         return "its winner is of another space"
     if record.verified.reference is None:
         return "its winner was not checked against the reference"
@@ -73,11 +79,29 @@ def of_this_source(lock: Lockfile) -> Lockfile:
     entries = [
         entry
         for entry in lock.entries
-        if entry.kernel in current
-        and all(current[entry.kernel].get(name) == text for name, text in entry.source.items())
+        if entry.kernel in current and not Key.changes_since(entry.identity, current[entry.kernel])
     ]
     used = {entry.device for entry in entries}
     return Lockfile(tuple(device for device in lock.devices if device.alias in used), tuple(entries))
+
+
+def rekeyed(entry: LockEntry) -> LockEntry:
+    """An entry as one of its kernel's present source; itself if its config is none of the kernel's."""
+    if not allowed(entry.kernel, entry.problem, entry.config):
+        return entry
+    now = kernels.load(entry.kernel).kernel.identity
+    versions = {name: entry.identity[name] for name in now if name in entry.identity}
+    return replace(entry, identity={**versions, **Key.source_of(now)})
+
+
+def rekey(names: Collection[str], folder: Path) -> Iterator[str]:
+    """Give the entries of kernels their present source; yields the entries that changed, line by line."""
+    for path in sorted(folder.glob("*.lock.json")):
+        lock = Lockfile.read(path)
+        entries = tuple(rekeyed(entry) if entry.kernel in names else entry for entry in lock.entries)
+        replace(lock, entries=entries).write(path)
+        pairs = zip(lock.entries, entries, strict=True)
+        yield from (f"{path.name}: {new.kernel} {new.label}" for old, new in pairs if new != old)
 
 
 def path_of(device: str, folder: Path) -> Path:
@@ -142,12 +166,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, help="folders of records")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--rekey", nargs="+", choices=kernels.names(), default=(), metavar="KERNEL")
     parser.add_argument("--winners", type=Path, default=kernels.WINNERS, help="folder of the package's lockfiles")
     options = parser.parse_args(arguments)
     if options.check:
         old = stale(options.winners)
         print("\n".join(old) or "every entry is of its kernel's present source")
         return 1 if old else 0
+    if options.rekey:
+        print("\n".join(rekey(options.rekey, options.winners)) or "every entry was of the present source")
+        return 0
     records = [record for folder in options.folders for record in DirectoryStore(folder, RECORDS, read_only=True)]
     if not records:
         parser.error("no records there")

@@ -45,7 +45,7 @@ def rows_of(lock: Lockfile, form: str, facts: Mapping[str, Any], device: str) ->
         size: Any = next((entry.problem[name] for name in ROWS if name in entry.problem), None)
         if entry.kernel != form or not _is_called(devices[entry.device], device):
             continue
-        own = {**_facts_of_file(form, entry.origin.source), **entry.problem}
+        own = {**(_facts_of_file(entry.origin.detail) if entry.origin.form == form else {}), **entry.problem}
         plain = {name: _plain(name, value) for name, value in own.items() if name not in (*ROWS, "device_name")}
         same = all(plain.get(name, "") == plain_facts.get(name, "") for name in {*plain, *plain_facts})
         if same and (why := _why_no_row(form, size, entry)):
@@ -69,10 +69,7 @@ def voted(locks: Sequence[Lockfile]) -> Lockfile:
     )
 
 
-def _facts_of_file(form: str, source: str) -> dict[str, Any]:
-    kind, colon, name = source.partition(": ")
-    if not colon or kind != form:
-        return {}
+def _facts_of_file(name: str) -> dict[str, Any]:
     stem = name.removesuffix(".gz").removesuffix(".json")
     facts = (piece.split("=", 1) for piece in _BETWEEN.split(stem.removesuffix("_down")) if "=" in piece)
     return {**dict(facts), "down": "True" if stem.endswith("_down") else ""}

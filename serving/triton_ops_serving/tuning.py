@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 from triton_ops import ConfigSpace, Operation, Status, TuneProblem, TuningResult, tune_many
 from triton_ops.base import installed_version
 from triton_ops.many import ProblemOutcome
-from triton_ops.records import Lockfile, LockPlan
+from triton_ops.records import EntryOrigin, Lockfile, LockPlan, OriginKind
 from triton_ops.ship import Names, Table, TableRow
 from triton_ops.space import Config
 from triton_ops_serving import experts, linear, lora, sglang_experts, sglang_lora, state_space
@@ -147,7 +147,8 @@ class TunedTables:
         )
         facts = {name: str(value) if isinstance(value, list) else value for name, value in problem.facts.items()}
         source = f"{engine} {version}, routing {self._routing}" if "E" in facts else f"{engine} {version}"
-        new = table.lockfile(problem.form, Names((problem.row,)), facts, source, LockPlan())
+        origin = EntryOrigin(kind=OriginKind.TABLE, detail=source)
+        new = table.lockfile(problem.form, Names((problem.row,)), facts, origin, LockPlan())
         with Lockfile.editing(self._lockfile):
             Lockfile.merged([new, Lockfile.read(self._lockfile, or_empty=True)]).write(self._lockfile)
 

@@ -17,7 +17,6 @@ from triton_ops.compilation import pool
 from triton_ops.compilation.pool import compiler_server
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-MOVED = re.compile(r"^`triton-ops [a-z -]+` is now `triton-ops [a-z -]+`\n", re.MULTILINE)  # of a former name
 DOUBT = re.compile(r"^warning: (low confidence|unproven): .*\n", re.MULTILINE)  # at times where others run too
 
 
@@ -50,7 +49,7 @@ def cli(capsys, monkeypatch, tmp_path):
         capsys.readouterr()
         code = main([str(word) for word in words])
         out, err = capsys.readouterr()
-        return Ran(code, out, MOVED.sub("", DOUBT.sub("", err)))
+        return Ran(code, out, DOUBT.sub("", err))
 
     yield run
     for name in set(sys.modules) - before:  # targets: the next test may have another of the same name

@@ -21,6 +21,9 @@ the code itself changes (`CALLS.append(…)`, `CACHE[key] = …`), which is its 
 What is not seen: what the code looks up by name while it runs (`globals()[name]`, `sys.modules`, an import inside a
 function), and settings of the process beside those of Inductor, such as torch's precision of float32 products.
 
+Of a package that sets `KNOWN_BY_CONTENT`, as that of the shipped kernels, only content counts: no module's name, and of
+another package the name alone that the code calls a thing. All parts of such a kernel have one fingerprint.
+
 What cannot be told apart makes the whole unknown, with the reason: an object of a C type that gives no account of its
 state, such as an open file, or more than 20,000 values.
 
@@ -45,10 +48,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from triton_ops.backend.origins import Layers
+from triton_ops.backend.origins import Home, Layers
 from triton_ops.backend.reader import Reader, ReadValue
 from triton_ops.backend.roles import Arguments, Executable, Kernel
 from triton_ops.base import NamedFile, fingerprint, installed_version, is_as_published
@@ -64,13 +66,15 @@ class Source:
     """The meaning of a callable, as far as it is known.
 
     `unknown` is what of it cannot be told apart, and why; `packages` are the installed ones that it uses, with their
-    versions; `interpreted` is whether it refers to a Triton kernel that runs as Python.
+    versions; `interpreted` is whether it refers to a Triton kernel that runs as Python; `by_content` is whether its
+    package has kernels that are known by their content alone.
     """
 
     fingerprint: str
     unknown: str | None = None
     packages: dict[str, str] = field(default_factory=dict)
     interpreted: bool = False
+    by_content: bool = False
 
     @staticmethod
     def of(function: Any) -> Source:
@@ -83,9 +87,10 @@ class Source:
         entry = _sources.get(id(function))
         if entry is not None and entry[0] is function and all(value.holds() for value in entry[2]):
             return entry[1]
-        reader = Reader(str(getattr(Layers.unwrap(function), "__module__", "")).partition(".")[0])
+        reader = Reader(home := Home.of(function))
         reader.read("root", function)
-        source = Source(fingerprint(reader.parts), reader.unknown, reader.packages, reader.interpreted)
+        parts = fingerprint(reader.parts)
+        source = Source(parts, reader.unknown, reader.packages, reader.interpreted, home.by_content)
         if reader.fixed and reader.unknown is None:
             _sources[id(function)] = (function, source, reader.values_read)
             if len(_sources) > _MOST_KEPT:
@@ -93,10 +98,30 @@ class Source:
         return source
 
     @staticmethod
-    def is_kept(function: Any) -> bool:
+    def is_kept(function: object) -> bool:
         """Tell whether `of` answers for this very function in microseconds: nothing in it can change in place."""
         entry = _sources.get(id(function))
         return entry is not None and entry[0] is function
+
+    @classmethod
+    def joined(cls, sources: Mapping[str, Source], *more: object) -> Source:
+        """The meaning of several callables, by name, and of plain values, as one that is known as the first is."""
+        every, digests = [*sources.values()], sorted([name, source.fingerprint] for name, source in sources.items())
+        reasons = [f"{name}: {source.unknown}" for name, source in sources.items() if source.unknown is not None]
+        packages = {name: version for source in every for name, version in source.packages.items()}
+        interpreted, unknown = any(source.interpreted for source in every), "; ".join(reasons) or None
+        return cls(fingerprint([digests, *more]), unknown, packages, interpreted, every[0].by_content)
+
+    @staticmethod
+    def named(sources: Mapping[str, Source]) -> dict[str, str]:
+        """The parts of a kernel in its identity, with what is unknown of them.
+
+        They are the fingerprints by name; of a kernel that is known by its content one for all of them.
+        """
+        whole = Source.joined(sources)
+        texts = {name: source.fingerprint for name, source in sources.items()}
+        unknown = {} if whole.unknown is None else {"unknown": whole.unknown}
+        return {**({"source": whole.fingerprint} if whole.by_content else texts), **unknown}
 
 
 _sources: OrderedDict[int, tuple[Any, Source, list[ReadValue]]] = OrderedDict()
@@ -157,42 +182,19 @@ def ptxas_version(path: Path) -> str | None:
     return match.group(1) if match else None
 
 
-def triton_identity(
-    function: Any,
-    grid: Callable[..., Any] | None,
-    *,
-    interpreted: bool,
-    parts: Mapping[str, Any] = MappingProxyType({}),
-    files: Iterable[str] = (),
-) -> dict[str, str]:
-    """The identity of a Triton kernel: its source, the source of its grid, and the versions of what compiles it.
+def triton_identity(sources: Mapping[str, Source], *, interpreted: bool, files: Iterable[str] = ()) -> dict[str, str]:
+    """The identity of a Triton kernel: its `source` and what else decides what a launch does, and what compiles it.
 
-    `grid` is None if it does not count. `parts` are what else decides what a launch does, such as hooks, by name;
     `files` take the place of what the compiler makes, and count by their content.
     """
-    sources = {**parts, **({} if grid is None else {"grid": grid})}
-    source, others = Source.of(function), {name: Source.of(part) for name, part in sources.items()}
     contents = {f"file {path}": _content(path) for path in files}
-    packages = {name: version for name, version in source.packages.items() if name != "triton"}
-    return {
-        "source": source.fingerprint,
-        **{name: other.fingerprint for name, other in others.items()},
-        **contents,
-        **packages,
-        **toolchain(),
-        **_as_python(interpreted),
-        **_unknown({"source": source.unknown, **{n: o.unknown for n, o in others.items()}}),
-    }
+    packages = {name: version for name, version in sources["source"].packages.items() if name != "triton"}
+    return {**Source.named(sources), **contents, **packages, **toolchain(), **_as_python(interpreted)}
 
 
 def _as_python(interpreted: bool) -> dict[str, str]:
     """The entry of a kernel that runs as Python, whose times say nothing of a GPU; no entry for any other."""
     return {"interpreted": "yes"} if interpreted else {}
-
-
-def _unknown(reasons_by_part: Mapping[str, str | None]) -> dict[str, str]:
-    reasons = [f"{name}: {why}" for name, why in reasons_by_part.items() if why is not None]
-    return {"unknown": "; ".join(reasons)} if reasons else {}
 
 
 def _content(path: str) -> str:
@@ -250,11 +252,11 @@ class FunctionKernel:
     def identity(self) -> Mapping[str, str]:
         """Fingerprint of the source and all it refers to, and versions of the packages that it uses."""
         source = Source.of(self.function)
-        facts = {"source": source.fingerprint, "python": platform.python_version(), **source.packages}
+        facts = {**Source.named({"source": source}), "python": platform.python_version(), **source.packages}
         if version := installed_version("torch"):
             facts["torch"] = version
         compiler = toolchain() if "triton" in source.packages else {}
-        return {**facts, **compiler, **_as_python(source.interpreted), **_unknown({"source": source.unknown})}
+        return {**facts, **compiler, **_as_python(source.interpreted)}
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless every tunable can be passed as a keyword beside the arguments.
@@ -288,7 +290,7 @@ class FunctionKernel:
     def compile(self, config: Config, arguments: Arguments) -> Executable:  # noqa: ARG002 - the role's signature
         """The callable with the config's values as keywords; there is nothing to compile."""
 
-        def bind(inputs: Arguments) -> Callable[[], Any]:
+        def bind(inputs: Arguments) -> Callable[[], object]:
             return functools.partial(self.function, *inputs.positional, **{**inputs.keyword, **config})
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
@@ -337,7 +339,7 @@ class FunctionKernel:
         return FunctionKernel(target)
 
 
-def _substitute(function: Callable[..., Any]) -> tuple[str, str] | None:
+def _substitute(function: Callable[..., object]) -> tuple[str, str] | None:
     """The object that a call makes instead of doing the work, and the way to do it; None for an ordinary callable."""
     inner = Layers.unwrap(function)
     inner = inner.func if isinstance(inner, functools.partial) else inner
@@ -347,14 +349,14 @@ def _substitute(function: Callable[..., Any]) -> tuple[str, str] | None:
     return ("a generator", "list(f(*args, **config))") if inspect.isgeneratorfunction(call) else None
 
 
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+def _parameters(function: Callable[..., object]) -> Mapping[str, inspect.Parameter] | None:
     try:
         return Layers.parameters_of(function)
     except (TypeError, ValueError):  # a builtin without a signature
         return None
 
 
-def is_triton_config(value: Any) -> bool:
+def is_triton_config(value: object) -> bool:
     """Tell whether a value is a `triton.Config`, told without importing Triton."""
     return hasattr(value, "all_kwargs") and hasattr(value, "pre_hook")
 

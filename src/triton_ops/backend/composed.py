@@ -16,7 +16,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from triton_ops.backend.callables import triton_identity
+from triton_ops.backend.callables import Source
 from triton_ops.backend.launcher import LauncherKernel
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable, StandIn
 from triton_ops.backend.triton_kernel import TritonKernel
@@ -24,7 +24,7 @@ from triton_ops.backend.triton_process import loaded
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
-from triton_ops.values import Resources, Status, TensorSpec
+from triton_ops.values import Key, Resources, Status, TensorSpec
 
 Form: TypeAlias = "TritonKernel | StagedKernel | LauncherKernel"
 
@@ -108,12 +108,15 @@ class StagedKernel(ComposedKernel):
         return self.first, self.second
 
     @property
+    def sources(self) -> Mapping[str, Source]:
+        """What the first kernel is made of, and the second as one source."""
+        second = {**self.second.sources, "when": Source.of(self.when), "elements": Source.of(self.elements)}
+        return {**self.first.sources, "second": Source.joined(second, sorted(self.options.items()))}
+
+    @property
     def identity(self) -> Mapping[str, str]:
         """Fingerprints of both kernels with all they refer to, and what compiles them."""
-        function, grid, parts = self.second.function, self.second.grid, {"when": self.when, "elements": self.elements}
-        second = triton_identity(function, grid, interpreted=self.interpreted, parts=parts)
-        more = fingerprint([sorted(second.items()), sorted(self.options.items())])
-        return {**self.first.identity, "second": more}
+        return {**self.first.identity, **Source.named(self.sources)}
 
     @property
     def without_grid(self) -> StagedKernel:
@@ -158,7 +161,7 @@ class StagedKernel(ComposedKernel):
         The scratch is made when arguments are bound, and is theirs for all launches.
         """
 
-        def bind(arguments: Arguments) -> Callable[[], Any]:
+        def bind(arguments: Arguments) -> Callable[[], object]:
             if not self._is_staged(config, arguments):
                 return self.first.executable(config).bind(arguments)
             meta = self._meta(config, arguments)
@@ -186,12 +189,12 @@ class StagedKernel(ComposedKernel):
     def _is_staged(self, config: Config, arguments: Arguments) -> bool:
         return self.when(self._meta(config, arguments))
 
-    def _memory(self, device: Any, elements: int) -> Any:
+    def _memory(self, device: object, elements: int) -> Any:
         torch = require("torch", "memory between two launches")
         return torch.empty(elements, dtype=torch.float32, device=device)
 
     def _parts(
-        self, config: Config, arguments: Arguments, scratch: Any, programs: int
+        self, config: Config, arguments: Arguments, scratch: object, programs: int
     ) -> tuple[Arguments, Arguments, Config]:
         """The arguments of the first launch, those of the second, and the config of the second."""
         parameters = set(self.second.parameter_names)
@@ -235,9 +238,11 @@ class FormsKernel(ComposedKernel):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """The identity of the first form, with a fingerprint of all of them."""
-        every = [[value, sorted(form.identity.items())] for value, form in sorted(self.forms.items())]
-        return {**self._leading.identity, "forms": fingerprint([self.tunable, self.default, every])}
+        """The identity of the first form, with a fingerprint of each other form that there is."""
+        _, *others = self.forms.items()
+        sources = {value: Source.joined(form.sources, self.tunable, self.default) for value, form in others}
+        forms = {f"{Key.FORM}{value}": source.fingerprint for value, source in sources.items()}
+        return {**self._leading.identity, **forms}
 
     @property
     def without_grid(self) -> FormsKernel:
@@ -314,7 +319,7 @@ class FormsKernel(ComposedKernel):
         return Arguments(keyword={name: value for name, value in values.items() if name in parameters})
 
     def _whole(self, config: Config, form: Form, executable: Executable) -> Executable:
-        def bind(arguments: Arguments) -> Callable[[], Any]:
+        def bind(arguments: Arguments) -> Callable[[], object]:
             return executable.bind(self._given(form, arguments))
 
         return replace(executable, config=config, bind=bind)

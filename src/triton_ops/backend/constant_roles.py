@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from triton_ops.backend.kernel_source import KernelSource, last_name
+from triton_ops.backend.kernel_source import OPERANDS, SAME_PLACE, KernelSource, last_name
 from triton_ops.backend.origins import Layers
 
 Names: TypeAlias = "frozenset[str]"
@@ -26,21 +26,14 @@ _NONE: Names = frozenset()
 _MOST_TERMS, _MOST_FACTORS, _DEEPEST, _MOST_CALLS, _MOST_STEPS = 64, 16, 24, 6, 100_000
 _MARKS = {"program_id": {"program"}, "arange": {"range"}, "load": {"load"}}
 _ARITHMETIC = {"cdiv", "min", "max", "constexpr"}
-_SAME_PLACE = {"to", "cast", "multiple_of", "max_contiguous", "broadcast_to", "expand_dims", "reshape", "where"}
 _RANGES = ("range", "static_range")
 _SEVERAL = (ast.Tuple, ast.List)
-_LAID_OUT = ((1, "shape", "layout"), (2, "strides", "layout"))
-_OPERANDS: dict[str, tuple[tuple[int, str, str], ...]] = {
-    "arange": ((1, "end", "range"),),
-    "make_block_ptr": (*_LAID_OUT, (4, "block_shape", "block"), (0, "base", "address"), (3, "offsets", "address")),
-    "make_tensor_descriptor": (*_LAID_OUT, (3, "block_shape", "block")),
-    **dict.fromkeys(("zeros", "full"), ((0, "shape", "shape"),)),
-    **dict.fromkeys(("broadcast_to", "reshape", "view"), ((1, "shape", "shape"),)),
-    **dict.fromkeys(("to", "cast"), ((1, "dtype", "type"),)),
-    **dict.fromkeys(("load", "store"), ((0, "pointer", "address"), (1, "offsets", "block"))),
-    "advance": ((1, "offsets", "stepped"),),
-}
-"""The uses of constants as operands, by place and name; a method's value is its first operand."""
+_USES = {
+    "end": "range", "extents": "layout", "strides": "layout", "block": "block", "coordinates": "block",
+    "steps": "stepped", "shape": "shape", "type": "type",
+    **dict.fromkeys(("pointer", "base", "corner"), "address"),
+}  # fmt: skip
+"""The uses of constants as operands, by what those are."""
 _KEYWORDS = {
     **dict.fromkeys(("num_stages", "warp_specialize", "flatten", "loop_unroll_factor"), "option"),
     **dict.fromkeys(("allow_tf32", "input_precision", "max_num_imprecise_acc", "out_dtype"), "rounding"),
@@ -268,7 +261,7 @@ class _Frame:
         if isinstance(node, ast.Call) and last_name(node) == "arange":
             end = self._operand(node, 1, "end")
             return [(_Atom("range", ast.unparse(node), _NONE if end is None else self._within(end)),)]
-        if isinstance(node, ast.Call) and last_name(node) in _SAME_PLACE:
+        if isinstance(node, ast.Call) and last_name(node) in SAME_PLACE:
             operands = self.source.operands(node)[1 if last_name(node) == "where" else 0 :]
             return self.terms(operands[0]) if operands else []
         if isinstance(node, ast.Name):
@@ -325,11 +318,14 @@ class _Frame:
             kind = _KEYWORDS.get(str(keyword.arg), "")
             uses.note(kind, constants := (self.constants(keyword.value) if kind else None))
             uses.options.update(dict.fromkeys(constants or (), str(keyword.arg)))
-        for place, operand_name, kind in _OPERANDS.get("store" if name.startswith("atomic") else name, ()):
-            if (node := self._operand(call, place, operand_name)) is not None and kind == "address":
+        for operand, place, operand_name in OPERANDS.get(name, ()):
+            use = _USES.get(operand)
+            if use is None or (node := self._operand(call, place, operand_name)) is None:
+                continue
+            if use == "address":
                 uses.addresses += [term for item in _items(node) for term in self.terms(item)]
-            elif node is not None and (operand_name != "offsets" or name == "advance" or isinstance(node, _SEVERAL)):
-                uses.note(kind, self._within(node))
+            elif operand != "coordinates" or isinstance(node, _SEVERAL):
+                uses.note(use, self._within(node))
 
     def _visit_operation(self, node: ast.BinOp) -> None:
         left, right = self.constants(node.left), self.constants(node.right)
@@ -445,7 +441,7 @@ def _is_loop(node: ast.expr) -> bool:
 def _is_index(node: ast.expr) -> bool:
     """Tell whether an index is made here, so that its parts are what it is made of."""
     if isinstance(node, ast.Call):
-        return last_name(node) in _SAME_PLACE or last_name(node) == "arange"
+        return last_name(node) in SAME_PLACE or last_name(node) == "arange"
     is_sum = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Mod))
     return is_sum or isinstance(node, (ast.Subscript, ast.Name, ast.Constant))
 

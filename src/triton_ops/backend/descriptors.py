@@ -43,7 +43,7 @@ def _laid_out(made: Any) -> Any:
     return made
 
 
-def matrix_descriptor(tensor: Any, block: Sequence[int], *, turned: bool = False, gluon: bool = False) -> Any:
+def matrix_descriptor(tensor: object, block: Sequence[int], *, turned: bool = False, gluon: bool = False) -> Any:
     """A descriptor of a matrix, or of the transposed one, whose neighbours in memory are along its last axis.
 
     Args:
@@ -98,7 +98,7 @@ def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[
             _check(name, kernel, value.strides, TensorSpec.of(value.base))
 
 
-def check_in_kernel(kernel: str, function: Any, values: Mapping[str, Any]) -> None:
+def check_in_kernel(kernel: str, function: object, values: Mapping[str, object]) -> None:
     """Raise as `check_declared` if the kernel itself describes a tensor with strides that no descriptor can have.
 
     Only strides are seen that stand in the source as numbers, or as parameters whose arguments are known.

@@ -23,9 +23,29 @@ from typing import Any, Literal, TypeAlias
 from triton_ops.backend.origins import Layers
 from triton_ops.base import cached_property
 
+ATOMICS = tuple(f"atomic_{how}" for how in ("add", "max", "min", "and", "or", "xor", "xchg", "cas"))
+_STORED = (("pointer", 0, "pointer"), ("coordinates", 1, "offsets"), ("mask", 2, "mask"))
+_LAID_OUT = (("extents", 1, "shape"), ("strides", 2, "strides"))
+OPERANDS: Mapping[str, tuple[tuple[str, int, str], ...]] = {
+    "load": (("pointer", 0, "pointer"), ("coordinates", 1, "offsets"), ("mask", 1, "mask")),
+    **dict.fromkeys(("store", *ATOMICS), _STORED),
+    "advance": (("block pointer", 0, "base"), ("steps", 1, "offsets")),
+    "make_block_ptr": (("base", 0, "base"), *_LAID_OUT, ("corner", 3, "offsets"), ("block", 4, "block_shape")),
+    "make_tensor_descriptor": (("described", 0, "base"), *_LAID_OUT, ("block", 3, "block_shape")),
+    "zeros": (("shape", 0, "shape"), ("type", 1, "dtype")), "full": (("shape", 0, "shape"), ("type", 2, "dtype")),
+    "arange": (("start", 0, "start"), ("end", 1, "end")),
+    **dict.fromkeys(("broadcast_to", "reshape", "view"), (("shape", 1, "shape"),)),
+    **dict.fromkeys(("to", "cast"), (("type", 1, "dtype"),)),
+    **dict.fromkeys(("rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox"), (("seed", 0, "seed"),)),
+}  # fmt: skip
+"""The operands of Triton's language: what each is, with its place and name. The value of a method is its first operand.
+
+A pointer is loaded from or stored to; coordinates are those of a block below a descriptor, which methods take.
+"""
+SAME_PLACE = {"to", "cast", "multiple_of", "max_contiguous", "broadcast_to", "expand_dims", "reshape", "where"}
+"""Functions whose result has at each place what is made of their first operand there; `where` has two such."""
 # Whose result points where their first operand does, or one of those that `where` chooses from.
-_PASS_ON = {"make_block_ptr", "advance", "make_tensor_descriptor", "multiple_of", "max_contiguous", "to", "cast",
-            "broadcast_to", "expand_dims", "reshape", "trans", "where"}  # fmt: skip
+_PASS_ON = SAME_PLACE | {"make_block_ptr", "advance", "make_tensor_descriptor", "trans"}
 _VALUES = {"arange", "program_id", "num_programs", "cdiv", "zeros", "full", "static_assert", "static_range", "range"}
 _FILLED = ("zeros", "full")
 
@@ -78,7 +98,7 @@ class KernelSource:
         return entry[1]
 
     @classmethod
-    def read(cls, function: Any) -> KernelSource:
+    def read(cls, function: object) -> KernelSource:
         """As `of`; raises OSError, TypeError or SyntaxError where the source cannot be read."""
         return cls.of(function) or cls(function)
 
@@ -289,7 +309,7 @@ class KernelSource:
         return {name: self.assignments[name][0] for name in once if len(self.assignments.get(name, ())) == 1}
 
 
-def _of_triton(value: Any) -> bool:
+def _of_triton(value: object) -> bool:
     module = getattr(value, "__module__", "") or ""
     return module.partition(".")[0] == "triton"
 
@@ -423,7 +443,7 @@ class Blocks:
     warp_specialized: bool = False
 
 
-def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
+def blocks_of(function: object, values: Mapping[str, object]) -> Blocks:
     """The blocks of a JIT function with these arguments and config values by name; some microseconds once parsed."""
     if (source := KernelSource.of(function)) is None:
         return Blocks()
@@ -433,7 +453,7 @@ def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
     return Blocks(ranges, accumulators, stepped, bool(specialized))
 
 
-def is_false(source: KernelSource, node: ast.expr, values: Mapping[str, Any]) -> bool:
+def is_false(source: KernelSource, node: ast.expr, values: Mapping[str, object]) -> bool:
     """Tell whether a condition in a function is false with these values, as far as they decide it."""
     return _Scope(source, {**source.defaults, **values}).truth(node) is False
 

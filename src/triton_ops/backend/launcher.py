@@ -34,9 +34,9 @@ from dataclasses import dataclass, replace
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from triton_ops.backend.callables import FunctionKernel
+from triton_ops.backend.callables import FunctionKernel, Source
 from triton_ops.backend.offline import pretending
-from triton_ops.backend.origins import Layers, function_layers, is_triton, is_users
+from triton_ops.backend.origins import Home, Layers, function_layers, is_triton
 from triton_ops.backend.portable import settled
 from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable
@@ -118,7 +118,7 @@ def _check_grid(kernel: Any, *args: Any, grid: Any, **kwargs: Any) -> None:
         raise CandidateError(Status.GRID, refusal)
 
 
-def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
+def dry_run(function: Callable[..., object], arguments: Arguments) -> list[Any]:
     """Triton's compiled kernels of each launch of `function(…)`, in order; its tensors are on the device `meta`.
 
     Raises `TargetError` where the function cannot be run without computing, and whatever Triton raises while it
@@ -126,7 +126,7 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
     """
     kernels: list[Any] = []
 
-    def compiled(run: Take, *args: Any, **kwargs: Any) -> Any:
+    def compiled(run: Take, *args: object, **kwargs: object) -> object:
         if kwargs.get("warmup"):
             return run(*args, **kwargs)
         try:
@@ -158,7 +158,7 @@ def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
     gpu, own = torch.device("cuda", 0), torch.device(memory)
     device_of, is_cuda = torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__
 
-    def moved(value: Any) -> Any:
+    def moved(value: object) -> object:
         if isinstance(value, torch.device):
             return own if value.type == "cuda" else value
         return own if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
@@ -231,12 +231,12 @@ def _device_facts(target: Target | None = None) -> Iterator[None]:
         yield
 
 
-def _as_it_is(function: Any = None, *_: Any, model: Any = None, fn: Any = None, **__: Any) -> Any:
+def _as_it_is(function: object = None, *_: object, model: object = None, fn: object = None, **__: object) -> object:
     """Leave a function as it is: `torch.compile` and its opposite would import Dynamo, and nothing is computed."""
     return next((one for one in (function, model, fn) if one is not None), _as_it_is)
 
 
-def _always(answer: Any) -> Callable[..., Any]:
+def _always(answer: object) -> Callable[..., object]:
     return lambda *_, **__: answer
 
 
@@ -254,7 +254,7 @@ class _Properties:
             self.regs_per_multiprocessor, self.shared_memory_per_multiprocessor = limits.registers, limits.shared_bytes
             self.max_threads_per_multi_processor = limits.warps * limits.warp_size
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         raise AttributeError(f"the device's {name} is not known to a process that compiles; pass it as an argument")
 
 
@@ -280,13 +280,13 @@ def standing_in(
             stack.enter_context(replaced(sys.modules["torch"], {"compile": _as_it_is}))
             stack.enter_context(replaced(sys.modules["torch"].compiler, {"disable": _as_it_is}))
 
-        def take(run: Take, kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        def take(run: Take, kernel: object, *args: object, grid: object, warmup: bool = False, **kwargs: object) -> Any:
             if not warmup:
                 return launched(kernel, grid, args, kwargs)
             compiled = run(kernel, *args, grid=grid, warmup=True, **kwargs)
             return compiled if compiled is None else _Warmed(kernel, compiled, kwargs, target, launched)
 
-        def tuned(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        def tuned(self: object, *args: object, grid: object, warmup: bool = False, **kwargs: object) -> Any:
             return None if warmup else launched(self, grid, args, kwargs)
 
         stack.enter_context(_lock)
@@ -307,7 +307,7 @@ def standing_in(
 def _when_imported(name: str, act: Callable[[], None]) -> Iterator[None]:
     """Call `act` once a module was imported, inside of the block."""
 
-    def find_spec(module_name: str, path: Any = None, _target: Any = None) -> Any:
+    def find_spec(module_name: str, path: Any = None, _target: Any = None) -> object:
         if module_name != name:
             return None
         sys.meta_path.remove(finder)
@@ -345,10 +345,10 @@ class _Warmed:
     def _init_handles(self) -> None:
         """Load nothing."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._compiled, name)
 
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+    def __getitem__(self, grid: object) -> Callable[..., object]:
         return lambda *args, **_stream: self._launched(self._kernel, grid, args, self._options)
 
 
@@ -398,6 +398,11 @@ class LauncherKernel(CompiledByTriton):
         return self._function.name
 
     @property
+    def sources(self) -> dict[str, Source]:
+        """The function with its kernels and all they refer to."""
+        return {"source": Source.of(self.launch)}
+
+    @property
     def identity(self) -> Mapping[str, str]:
         """Fingerprint of the function with its kernels and all they refer to, and versions of what compiles them."""
         return self._function.identity
@@ -418,7 +423,7 @@ class LauncherKernel(CompiledByTriton):
 
         What an operator such as `+` needs is imported when it is first met.
         """
-        home = _home(self.launch)
+        home = Home.of(self.launch)
         codes = (value.__code__ for value in _references(self.launch) if _is_own(value, home))
         return "torch" if all(NEEDS_MORE.isdisjoint(names_in(code)) for code in codes) else REFERENCES
 
@@ -471,16 +476,16 @@ class LauncherKernel(CompiledByTriton):
     def at_launch(self, config: Config, launches: bool = True) -> Executable:
         """The config; where it is not known that it launches a kernel, its first call looks."""
 
-        def bind(arguments: Arguments) -> Callable[[], Any]:
+        def bind(arguments: Arguments) -> Callable[[], object]:
             call = functools.partial(self.launch, *arguments.positional, **{**arguments.keyword, **config})
             return ScratchAllocator.around(call if launches else functools.partial(self._watch, call))
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
-    def _watch(self, call: Callable[[], Any]) -> Any:
+    def _watch(self, call: Callable[[], object]) -> object:
         launches = 0
 
-        def counted(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def counted(run: Callable[..., object], *args: object, **kwargs: object) -> object:
             nonlocal launches
             launches += not kwargs.get("warmup")
             return run(*args, **kwargs)
@@ -496,7 +501,7 @@ class LauncherKernel(CompiledByTriton):
         return CandidateError(Status.RUNTIME, why)
 
 
-def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+def _kernels_of(function: Callable[..., object]) -> Iterator[tuple[str, Any]]:
     """The JIT functions that a function of the user's and its helpers refer to, each once, with a name."""
     for value in _references(function):
         if is_triton(value):
@@ -505,20 +510,16 @@ def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
                 yield f"{kernel.fn.__module__}.{kernel.fn.__qualname__}", kernel
 
 
-def _home(function: Callable[..., Any]) -> str:
-    return str(getattr(Layers.unwrap(function), "__module__", "")).partition(".")[0]
-
-
-def _is_own(value: Any, home: str) -> bool:
+def _is_own(value: object, home: Home) -> bool:
     """Tell whether something is a Python function of the user's or of the same package, and no kernel."""
     if is_triton(value) or not isinstance(value, FunctionType):
         return False
-    return is_users(value.__module__ or "", value.__code__.co_filename, home)
+    return home.holds(value.__module__ or "", value.__code__.co_filename)
 
 
-def _references(function: Callable[..., Any]) -> Iterator[Any]:
+def _references(function: Callable[..., object]) -> Iterator[Any]:
     """A function of the user's, and what it and its helpers refer to, each once; kernels are not looked into."""
-    home = _home(function)
+    home = Home.of(function)
     ids: set[int] = set()
     queue: deque[Any] = deque([Layers.unwrap(function)])
     while queue:
@@ -530,4 +531,4 @@ def _references(function: Callable[..., Any]) -> Iterator[Any]:
         ids.add(id(value))
         yield value
         if _is_own(value, home):
-            queue.extend(use.value for use in used_values(value, lambda module: is_users(module, None, home)))
+            queue.extend(use.value for use in used_values(value, home))

@@ -48,7 +48,7 @@ class TargetDriver:
         self._target = compiler.GPUTarget(target.kind, target.vendor.triton_arch(target.arch), target.warp_size)
         self._name, self._place, self.target, self.utils = name, place, target, self
 
-    def get_current_target(self) -> Any:
+    def get_current_target(self) -> object:
         """The target to compile for."""
         return self._target
 
@@ -56,11 +56,11 @@ class TargetDriver:
         """A name: the kernels that a process holds for one target do not mix with those for another."""
         return self._name
 
-    def get_current_stream(self, _device: Any) -> int:
+    def get_current_stream(self, _device: object) -> int:
         """Nothing is launched, so that any number serves."""
         return 0
 
-    def get_device_properties(self, _device: Any = 0) -> dict[str, int]:
+    def get_device_properties(self, _device: object = 0) -> dict[str, int]:
         """The limits of the target, by the names that they have in Triton's utilities."""
         limits = self.target.limits
         properties = {
@@ -69,7 +69,7 @@ class TargetDriver:
         }  # fmt: skip
         return {name: number for name, number in properties.items() if number is not None}
 
-    def get_active_torch_device(self) -> Any:
+    def get_active_torch_device(self) -> object:
         """The device of new tensors; on `meta` they have no memory."""
         return require("torch", "naming a device").device(self._place)
 
@@ -118,7 +118,7 @@ def with_judge(target: Target, judge: Judge | None) -> Iterator[None]:
     def change(stages: dict[str, Any]) -> None:
         to_llvm = stages["llir"]
 
-        def judged(source: Any, metadata: dict[str, Any]) -> Any:
+        def judged(source: Any, metadata: dict[str, Any]) -> object:
             text = str(source)
             judge(_shared_bytes(text, lambda copy: to_llvm(copy, dict(metadata)), native, source.context), text)
             return to_llvm(source, metadata)
@@ -136,7 +136,7 @@ def stages_changed(target: Target, change: Callable[[dict[str, Any]], None]) -> 
     backend = getattr(importlib.import_module(names.module), names.compiler)
     original = backend.add_stages
 
-    def add_stages(self: Any, stages: dict[str, Any], options: Any, language: Any) -> None:
+    def add_stages(self: object, stages: dict[str, Any], options: object, language: object) -> None:
         original(self, stages, options, language)
         change(stages)
 
@@ -148,7 +148,7 @@ class LoweredError(Exception):
     """Ends a compilation once it has gone as far as is asked for; its argument is what is known then."""
 
 
-def _shared_bytes(text: str, to_llvm: Callable[[Any], Any], native: Any, context: Any) -> int:
+def _shared_bytes(text: str, to_llvm: Callable[[Any], object], native: object, context: object) -> int:
     """Runs on a copy what the backend runs before it translates to LLVM, whatever that is in this version."""
     ir = importlib.import_module("triton._C.libtriton").ir
     with tempfile.NamedTemporaryFile("w", suffix=".ttgir") as file:
@@ -157,7 +157,7 @@ def _shared_bytes(text: str, to_llvm: Callable[[Any], Any], native: Any, context
         copy = ir.parse_mlir_module(file.name, context)
     copy.context = context
 
-    def reached(manager: Any, *_: Any) -> None:
+    def reached(manager: object, *_: object) -> None:
         raise LoweredError(manager)  # which has the passes that allocate
 
     try:
@@ -259,7 +259,7 @@ def _work(launch: LaunchedKernel, contents: Contents) -> Any:
     return kernel_ir.LaunchWork.of(launch.text, (across, down, deep), operands)
 
 
-def _stop(module: Any) -> None:
+def _stop(module: object) -> None:
     raise LoweredError(module.str_nodebug() if hasattr(module, "str_nodebug") else str(module))
 
 
@@ -271,11 +271,11 @@ def _lowering_launches(launches: list[LaunchedKernel]) -> Iterator[None]:
     run, make_ir = jit.run, source.make_ir
     signatures: list[Mapping[str, Any]] = []
 
-    def kept(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def kept(self: Any, *args: Any, **kwargs: Any) -> object:
         signatures.append(self.signature)
         return make_ir(self, *args, **kwargs)
 
-    def launched(self: Any, *args: Any, grid: Any, **kwargs: Any) -> None:
+    def launched(self: object, *args: object, grid: object, **kwargs: object) -> None:
         if len(launches) >= _MOST_LAUNCHES:
             raise TargetError(f"it launches more than {_MOST_LAUNCHES} kernels")
         try:
@@ -292,7 +292,7 @@ def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict
     return {**Layers.defaults_of(function), **dict(zip(function.arg_names, args, strict=False)), **keywords}
 
 
-def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -> Iterator[kernel_ir.Operand]:
+def _operands(name: str, kind: object, value: object, content: Sequence[int] | None) -> Iterator[kernel_ir.Operand]:
     if isinstance(kind, (tuple, list)):
         parts = list(value) if isinstance(value, (tuple, list)) else [None] * len(kind)
         for at, (inner, part) in enumerate(zip(kind, parts, strict=False)):
@@ -321,7 +321,7 @@ def _descriptor(name: str, value: Any) -> Iterator[kernel_ir.Operand]:
         yield kernel_ir.Operand(name=name, number=number)
 
 
-def _span(tensor: Any) -> int:
+def _span(tensor: object) -> int:
     """Bytes of memory that a tensor spans; 0 if it does not tell."""
     if hasattr(tensor, "storage_bytes"):
         return int(tensor.storage_bytes)

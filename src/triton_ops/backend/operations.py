@@ -90,7 +90,7 @@ class Operation:
             message = f"arguments is {self.arguments!r}, whose parameters cannot be seen"
             raise KernelTypeError(message, hint="wrap it in a function") from error
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         """Run the kernel with the winner of these arguments' problem, or with the default config if none is known.
 
         Returns:

@@ -31,8 +31,6 @@ from weakref import WeakKeyDictionary
 
 from triton_ops import settings
 from triton_ops.backend.roles import Arguments
-from triton_ops.base import Host
-from triton_ops.exceptions import TritonKernelError
 from triton_ops.space import Tunable
 
 _TUNING_DECORATORS = {"autotune", "operation"}  # they name what may be tried, not what is computed
@@ -97,7 +95,7 @@ def _changes(node: ast.Subscript | ast.Attribute) -> bool:
     return not isinstance(node.ctx, ast.Load)
 
 
-def _tree(node: Any) -> str:
+def _tree(node: object) -> str:
     """A syntax tree as text that is the same in every version of Python, which `ast.dump` and `ast.unparse` are not."""
     if isinstance(node, list):
         return f"[{', '.join(map(_tree, node))}]"
@@ -120,7 +118,7 @@ def _bytecode(code: CodeType) -> str:
     return repr((code.co_code.hex(), constants, code.co_names, code.co_varnames, code.co_freevars))
 
 
-def _constant(value: Any) -> str:
+def _constant(value: object) -> str:
     # The order of a set literal's members changes with the process.
     return f"set of {sorted(map(repr, value))}" if isinstance(value, frozenset) else repr(value)
 
@@ -152,18 +150,18 @@ class Layers:
     """A function or a kernel inside of its decorators."""
 
     @staticmethod
-    def unwrap(function: Any) -> Any:
+    def unwrap(function: object) -> Any:
         """The plain function inside `@triton.jit`, `functools.wraps` and bound methods; else the object itself."""
         *_, innermost = function_layers(function)
         return innermost
 
     @staticmethod
-    def is_jit(value: Any) -> bool:
+    def is_jit(value: object) -> bool:
         """Tell whether `value` is a JIT function of Triton or Gluon, told without importing Triton."""
         return hasattr(value, "fn") and not _KINDS.isdisjoint(cls.__name__ for cls in type(value).__mro__)
 
     @staticmethod
-    def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    def parameters_of(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
         """The parameters by name; `TypeError` or `ValueError` for a builtin that does not tell them, or no function."""
         if not isinstance(function, FunctionType) or vars(function):  # a wrapper's attributes say what it wraps
             return inspect.signature(function).parameters
@@ -176,7 +174,7 @@ class Layers:
         return parameters
 
     @staticmethod
-    def required(function: Callable[..., Any]) -> list[str]:
+    def required(function: Callable[..., object]) -> list[str]:
         """The names of the parameters that every call gives; raises as `parameters_of` does."""
         variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
         parameters = Layers.parameters_of(function).values()
@@ -191,18 +189,18 @@ class Layers:
         return layers
 
     @staticmethod
-    def defaults_of(function: Any) -> dict[str, Any]:
+    def defaults_of(function: object) -> dict[str, Any]:
         """The values of a kernel's parameters that need not be given, by name."""
         parameters = Layers.parameters_of(Layers.unwrap(function)).values()
         return {param.name: param.default for param in parameters if param.default is not param.empty}
 
     @staticmethod
-    def heuristics(function: Any) -> dict[str, Callable[[dict[str, Any]], Any]]:
+    def heuristics(function: object) -> dict[str, Callable[[dict[str, Any]], Any]]:
         """The functions of `@triton.heuristics` by the parameters to which they give values, in their order."""
         return {name: give for layer in Layers.of(function)[:-1] for name, give in getattr(layer, "values", {}).items()}
 
     @staticmethod
-    def prunes(tuner: Any) -> bool:
+    def prunes(tuner: object) -> bool:
         """Tell whether a decorator that tunes may leave out configs of a call: by a caller's function, or a subclass.
 
         This package's decorator has an `early_config_prune` in any case, and the caller's as `own_pruning`.
@@ -226,12 +224,12 @@ class Layers:
         return positional, rest
 
 
-def is_triton(value: Any) -> bool:
+def is_triton(value: object) -> bool:
     """Tell whether a value is a Triton kernel, or a decorator of Triton's around one."""
     return not isinstance(value, type) and all(hasattr(value, name) for name in ("fn", "run", "arg_names"))
 
 
-def compile_options(kernel: Any) -> Iterator[tuple[str, str]]:
+def compile_options(kernel: object) -> Iterator[tuple[str, str]]:
     """The options of `triton.jit` that change what is compiled, as text; those that were left out do not appear."""
     for name in _JIT_OPTIONS:
         if value := getattr(kernel, name, None):
@@ -243,72 +241,82 @@ _STDLIB = tuple({  # where Python is installed, and where it was loaded from, wh
     for folder in (*map(sysconfig.get_path, ("stdlib", "platstdlib")), PurePath(functools.__file__).parent)
 })  # fmt: skip
 _SITE_FOLDERS = {"site-packages", "dist-packages"}
+_BY_CONTENT = "KNOWN_BY_CONTENT"
 _VERSIONED = {"torch", "triton"}  # part of a kernel's identity by version, so their code need not be read
 NEEDS = frozenset({
     *_VERSIONED, "cloudpickle", "msgspec", "numpy", "platformdirs", "rich", "scipy", "threadpoolctl", "typer",
 })  # fmt: skip
 """What this package imports of others, which every process that it starts finds by name, wherever it is."""
 _NAMED = NEEDS | {"triton_ops"}
-_BESIDE = {Host.__module__: "triton_ops._optional", TritonKernelError.__module__: "triton_ops.exceptions"}
-"""Modules of this package that say what its machine has and what errors tell, which is nothing that a kernel does.
-
-Shipped kernels refer to them, and their winners must outlive a changed hint, and a module that moves: each counts under
-a name that stays.
-"""
-OWN = "triton_ops."
-_KERNELS = f"{OWN}kernels."
-SHIPPED = (_KERNELS, f"{OWN}backend.descriptors", f"{OWN}values.tensors")
-"""Where shipped kernels and their helpers lie: nothing else of this package is part of them."""
-_FORMER_MODULES = {
-    "dtype_name": "triton_ops.tensors",
-    **dict.fromkeys(("matrix_descriptor", "_made", "_laid_out"), "triton_ops.backend.descriptors"),
-}
-"""The helpers of shipped kernels that lie outside of them, by name: each counts as of the module that it was in when
-the first winners were shipped, wherever it lies now.
-"""
-_FORMER_FILES = {
-    "add_up": "column_sums",
-    "corner": "gluon_parts",
-    **dict.fromkeys(
-        ("inner_kernel", "logarithms_of", "dq_walked", "dq_kernel", "dkv_walked", "dkv_kernel"),
-        "attention.backward_kernel",
-    ),
-    **{f"{kernel}.launch": f"{kernel}.backward" for kernel in ("attention", "layer_norm", "rmsnorm_rope")},
-}
-"""The same of parts of shipped kernels, by the file below theirs; of a name that several have, with that file."""
+_OWN = "triton_ops."
 
 
-def label(value: Any) -> str:
-    """The module and qualified name of a function or class; the type's of another object."""
-    if not isinstance(name := getattr(value, "__qualname__", None), str):
-        value, name = type(value), type(value).__qualname__
-    module = str(getattr(value, "__module__", ""))
-    if module.startswith(_KERNELS):
-        file = module.removeprefix(_KERNELS)
-        module = _KERNELS + (_FORMER_FILES.get(f"{file}.{name}") or _FORMER_FILES.get(name, file))
-    elif module.startswith("triton_ops."):
-        module = _FORMER_MODULES.get(name, _BESIDE.get(module, module))
-    return f"{module}.{name}"
+@dataclass(frozen=True)
+class Home:
+    """The package of a kernel: which code is part of the kernel, and how values are named in its identity.
 
+    A package that sets `KNOWN_BY_CONTENT` has kernels that are known by their content alone. Whatever lies in the
+    package is part of them, under the name that it has in its file, whatever that file is called. What is of another
+    package counts by the name that the code calls it, and so is the same in every version of that package.
 
-def is_users(module: str, path: str | None, home: str) -> bool:
-    """Tell whether code is read, and not told by the version of its package.
-
-    `path` is the file it was compiled from; None takes the module's. `home` is the package of the kernel: installed or
-    not, a package's own helpers are part of its kernels.
+    The kernels of any other package are known by their modules too.
     """
-    if module in _BESIDE:
-        return False
-    top = module.partition(".")[0]
-    if home not in _VERSIONED and top == home and top != "builtins":
-        return True
-    if module.startswith(OWN) and not module.startswith(_KERNELS):
-        return False  # what this package does around a function is no part of it, also in a checkout of its source
-    if path is None or path.startswith("<"):  # code that `exec` made belongs where its module does
-        path = _file_of(module) or path
-    if path is None:  # the module has no file: it is `__main__` of a prompt, or one of the interpreter's
-        return top not in sys.stdlib_module_names or top == "__main__"
-    return is_users_path(path)
+
+    package: str
+    by_content: bool = False
+
+    @classmethod
+    def of(cls, function: Any) -> Home:
+        """The home of a function, or of a kernel inside of its decorators."""
+        module = str(getattr(Layers.unwrap(function), "__module__", ""))
+        package = _package_by_content(module)
+        return cls(package or module.partition(".")[0], package is not None)
+
+    def holds(self, module: str, path: str | None = None) -> bool:
+        """Tell whether code is read, and not told by its name or by the version of its package.
+
+        `path` is the file it was compiled from; None takes the module's. Installed or not, a package's own helpers are
+        part of its kernels.
+        """
+        if self.by_content:
+            return f"{module}.".startswith(f"{self.package}.")
+        if module.startswith(_OWN) and _package_by_content(module) is None:
+            return False  # what this package does around a function is no part of it, also in a checkout of its source
+        top = module.partition(".")[0]
+        if self.package not in _VERSIONED and top == self.package and top != "builtins":
+            return True
+        if path is None or path.startswith("<"):  # code that `exec` made belongs where its module does
+            path = _file_of(module) or path
+        if path is None:  # the module has no file: it is `__main__` of a prompt, or one of the interpreter's
+            return top not in sys.stdlib_module_names or top == "__main__"
+        return is_users_path(path)
+
+    def only_names(self, module: str) -> bool:
+        """Tell whether what a module has counts by the name alone that the code of the kernel calls it."""
+        return self.by_content and module != "" and not self.holds(module)
+
+    def label(self, value: object) -> str:
+        """The name of a function or class; the type's of another object."""
+        if not isinstance(name := getattr(value, "__qualname__", None), str):
+            value, name = type(value), type(value).__qualname__
+        module = str(getattr(value, "__module__", ""))
+        return name if self.by_content or _package_by_content(module) is not None else f"{module}.{name}"
+
+    def version_of(self, module: str) -> str | None:
+        """The version that the package of a module tells of itself; None of Python's, the user's and our own."""
+        if self.by_content and (self.holds(module) or module.startswith(_OWN)):
+            return None
+        top = module.partition(".")[0]
+        if (package := sys.modules.get(top)) is None or top in sys.stdlib_module_names or Home("").holds(top):
+            return None
+        version = vars(package).get("__version__")
+        return str(version) if isinstance(version, str) else None
+
+
+def _package_by_content(module: str) -> str | None:
+    """The package around a module whose kernels are known by their content; None if there is none."""
+    names = accumulate(module.split("."), "{}.{}".format)
+    return next((name for name in names if getattr(sys.modules.get(name), "__dict__", {}).get(_BY_CONTENT)), None)
 
 
 def _file_of(module: str) -> str | None:
@@ -397,16 +405,6 @@ def _records(entry: str) -> Iterator[str]:
             continue
 
 
-def version_of(module: str) -> str | None:
-    """The version that an installed package tells of itself; None of Python's, the user's and our own modules."""
-    top = module.partition(".")[0]
-    package = None if module in _BESIDE else sys.modules.get(top)
-    if package is None or top in sys.stdlib_module_names or is_users(top, None, ""):
-        return None
-    version = vars(package).get("__version__")
-    return str(version) if isinstance(version, str) else None
-
-
 _Parameters = Mapping[str, inspect.Parameter]
 _signatures: WeakKeyDictionary[FunctionType, tuple[Any, Any, Any, _Parameters]] = WeakKeyDictionary()
 
@@ -423,7 +421,7 @@ def without_autotune(function: Any) -> Any:
     return duplicate
 
 
-def is_gluon(function: Any) -> bool:
+def is_gluon(function: object) -> bool:
     """Tell whether it is a kernel of Gluon."""
     innermost = Layers.of(function)[-1]
     return bool(hasattr(innermost, "is_gluon") and innermost.is_gluon())
@@ -434,7 +432,7 @@ _OF_RUN = {"self", "grid", "warmup"}  # the names of Triton's `run` itself
 
 
 def missing_parameters(
-    function: Any, tunables: Iterable[str], values: Mapping[str, Any], maker: Made | None
+    function: object, tunables: Iterable[str], values: Mapping[str, object], maker: Made | None
 ) -> list[str]:
     """The parameters that get a value from nowhere.
 

@@ -42,7 +42,7 @@ from typing import Any
 
 import cloudpickle
 
-from triton_ops.backend.origins import Layers, Origin
+from triton_ops.backend.origins import Home, Layers, Origin
 from triton_ops.backend.private import bytes_of, holds_addresses
 from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, StandIn
@@ -55,12 +55,12 @@ _MOST_SETTLED = 4096
 _settled_keys: dict[int, str] = {}  # by identity: the name that a function got after those that it calls
 
 
-def is_jit_or_constexpr_function(value: Any) -> bool:
+def is_jit_or_constexpr_function(value: object) -> bool:
     """Tell whether Triton made `value` of a Python function, to be called in kernels."""
     return Layers.is_jit(value) or (type(value).__name__ == "ConstexprFunction" and hasattr(value, "fn"))
 
 
-def settled(kernel: Any) -> Any:
+def settled(kernel: object) -> Any:
     """`kernel`, which Triton now names as it does in every other process that has called this.
 
     Left to itself, Triton's name for a JIT function depends on what was compiled before in the process, so that a
@@ -75,7 +75,7 @@ def _settle(kernel: Any, ids: set[int]) -> None:
     if id(kernel) in ids or not hasattr(kernel, "hash") or (before and _settled_keys.get(id(kernel)) == before):
         return
     ids.add(id(kernel))
-    for use in used_values(kernel.fn, lambda _: False):
+    for use in used_values(kernel.fn, Home("")):
         if is_jit_or_constexpr_function(use.value):
             _settle(use.value, ids)
     kernel.hash = None
@@ -89,7 +89,7 @@ def _settle(kernel: Any, ids: set[int]) -> None:
     _settled_keys[id(kernel)] = key
 
 
-def reduced_by_name(kernel: Any) -> tuple[Any, ...] | None:
+def reduced_by_name(kernel: Any) -> tuple[object, ...] | None:
     """The reduction by which `pickle` finds a JIT function under its name; None if something else has the name."""
     module, name = kernel.fn.__module__, kernel.fn.__name__
     if module == "__main__" or getattr(sys.modules.get(module), name, None) is not kernel:
@@ -97,13 +97,13 @@ def reduced_by_name(kernel: Any) -> tuple[Any, ...] | None:
     return pkgutil.resolve_name, (f"{module}:{name}",)
 
 
-def reduced_by_value(kernel: Any) -> tuple[Any, ...]:
+def reduced_by_value(kernel: Any) -> tuple[object, ...]:
     """The reduction by which `pickle` makes a JIT function of its Python function, its options and its source."""
     kind, file = type(kernel), kernel.fn.__code__.co_filename
     return _make_function, (kind.__module__, kind.__name__, kernel.fn, _options(kernel), file, _lines(file, kernel))
 
 
-def _options(kernel: Any) -> dict[str, Any]:
+def _options(kernel: object) -> dict[str, Any]:
     parameters = [p for p in inspect.signature(type(kernel).__init__).parameters if p not in ("self", "fn")]
     values = {p: getattr(kernel, "_repr" if p == "repr" else p, None) for p in parameters}
     return {name: value for name, value in values.items() if value is not None}
@@ -121,7 +121,7 @@ def _lines(file: str, kernel: Any) -> list[str]:
     return [*padded[:first], *own, *padded[first + len(own) :]]
 
 
-def _reduced_code(pickler: Any, code: CodeType) -> tuple[Any, ...]:
+def _reduced_code(pickler: Any, code: CodeType) -> tuple[object, ...]:
     """The code of a function with the file that it is of, by which `inspect` finds its source.
 
     Cloudpickle leaves the file out from 3.1.3 on.
@@ -153,7 +153,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
             str, bool
         ] = {}  # by the name of a module: whether it is an installed one, and found there
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: Any) -> object:
         """Code, JIT functions, tensors, and what belongs to modules of the user's differ from what cloudpickle does."""
         if isinstance(obj, CodeType):
             return _reduced_code(self, obj)
@@ -179,7 +179,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._importable[module] = Origin.is_installed(module) and Origin.is_found_again(module)
         return self._importable[module]
 
-    def _dynamic_function_reduce(self, func: FunctionType) -> Any:
+    def _dynamic_function_reduce(self, func: FunctionType) -> object:
         """Cloudpickle's reduction, with parts of the user's modules and the names that Triton's compiler looks up."""
         maker, arguments, (plain, slots), *others = super()._dynamic_function_reduce(func)
         scope = dict(slots["__globals__"])
@@ -195,7 +195,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         slots["_cloudpickle_submodules"] = []
         return (maker, arguments, (plain, slots), *others)
 
-    def _part(self, module: ModuleType, names: set[str]) -> Any:
+    def _part(self, module: ModuleType, names: set[str]) -> object:
         """A module; if it is the user's, its attributes of these names, with those that its `__getattr__` makes."""
         if self._goes_by_name(module.__name__):
             return module
@@ -216,7 +216,7 @@ class _EmptyModule:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return ModuleType, (self._name,)
 
 
@@ -224,7 +224,7 @@ class _Part:
     def __init__(self, module: _EmptyModule, attributes: dict[str, Any]) -> None:
         self._module, self._attributes = module, attributes
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _with_attributes, (self._module, self._attributes)
 
 
@@ -233,7 +233,7 @@ def _with_attributes(module: ModuleType, attributes: dict[str, Any]) -> ModuleTy
     return module
 
 
-def module_of(value: Any) -> str:
+def module_of(value: object) -> str:
     """The name of the module that an object belongs to: of a module its own, of another object that of its type."""
     if isinstance(value, ModuleType):
         return value.__name__
@@ -317,7 +317,7 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._storages: dict[tuple[str, int, int], _Storage] = {}
         self._homes: dict[str, bool] = {}  # by the name of a module: whether another process finds it
 
-    def dump(self, obj: Any) -> None:
+    def dump(self, obj: object) -> None:
         """Write an object; cloudpickle sends modules by value only until this ends."""
         try:
             super().dump(obj)
@@ -325,7 +325,7 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
             for name in [name for name, importable in self._homes.items() if not importable]:
                 cloudpickle.unregister_pickle_by_value(sys.modules[name])
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: Any) -> object:
         """Code, JIT functions, tensors, and modules that are not found again differ from what cloudpickle does."""
         if isinstance(obj, CodeType):
             return _reduced_code(self, obj)

@@ -29,7 +29,7 @@ _CONTAINERS = (list, dict, set, bytearray)
 _PLAIN = (bool, int, float, complex, str, bytes)
 
 
-def with_copies(value: Any, arrays: Mapping[int, Any]) -> Any:
+def with_copies(value: object, arrays: Mapping[int, object]) -> Any:
     """`value` with its containers made anew and every array in it replaced by what `arrays` has for its `id`."""
     return Arguments.mapped(
         value,
@@ -54,7 +54,7 @@ def copies_of(arrays: Iterable[Any]) -> dict[int, Any]:
     return copies
 
 
-def _blocks(arrays: Iterable[Any]) -> list[list[Any]]:
+def _blocks(arrays: Iterable[object]) -> list[list[Any]]:
     blocks: list[list[Any]] = []
     end = -1
     for array in sorted(arrays, key=_bounds):
@@ -135,7 +135,7 @@ def _same_items(now: Any, before: Any) -> bool:
     return all(_host_arguments_same(a, b) for a, b in zip(now, before, strict=True))
 
 
-def _host_arguments_same(a: Any, b: Any) -> bool:
+def _host_arguments_same(a: object, b: object) -> bool:
     return a is b or (type(a) is type(b) and type(a) in _PLAIN and a == b)
 
 
@@ -153,7 +153,7 @@ class Protection:
     The values are tensors, NumPy arrays and containers, also of one another; other objects among them are left alone.
     """
 
-    def __init__(self, values: Iterable[Any]) -> None:
+    def __init__(self, values: Iterable[object]) -> None:
         values = list(values)
         tensors = list(Arguments(tuple(values)).tensors())
         self._saved = {place: (storage, storage.clone()) for place, storage in _storages(tensors).items()}
@@ -197,13 +197,13 @@ class Protection:
         return bool(torch.equal(a, b))
 
     @staticmethod
-    def value_copy(value: Any) -> Any:
+    def value_copy(value: object) -> Any:
         """A copy of a result, which later launches cannot change; tensors and arrays may lie otherwise in memory."""
         arrays = {id(array): array.copy() for array in Protection.host_values((value,)) if Arguments.is_array(array)}
         return Arguments((with_copies(value, arrays),)).map(_copied).positional[0]
 
     @staticmethod
-    def host_values(values: Iterable[Any]) -> Iterator[Any]:
+    def host_values(values: Iterable[object]) -> Iterator[Any]:
         """The arrays and containers in `values` that a call may change, to any depth; a container before its items."""
         for value in values:
             if Arguments.is_array(value):
@@ -282,10 +282,10 @@ class Protection:
         """
         items = {f"argument {place}": value for place, value in enumerate(arguments.positional)} | {**arguments.keyword}
 
-        def may_be(value: Any) -> bool:
+        def may_be(value: object) -> bool:
             return Arguments.is_tensor(value) or (type(value) is int and value >= _LEAST_ADDRESS)
 
-        def is_one(value: Any) -> bool:
+        def is_one(value: object) -> bool:
             return holds_addresses(value) if Arguments.is_tensor(value) else value in _starts(allocated())
 
         return [name for name, value in items.items() if any(map(is_one, Arguments.tensors_in([value], may_be)))]

@@ -57,7 +57,7 @@ class ReadSpace:
     """
 
     def __init__(
-        self, source: KernelSource, values: Mapping[str, Any], target: Target, grid: Any, computed: Collection[str]
+        self, source: KernelSource, values: Mapping[str, object], target: Target, grid: Any, computed: Collection[str]
     ) -> None:
         self._source, self._values, self._target, self._computed = source, values, target, computed
         self._roles = SourceRoles.of(source)
@@ -139,7 +139,7 @@ class ReadSpace:
         numbers = [value for name in role.extents if type(value := self._values.get(name)) is int]
         return max(numbers, default=None)
 
-    def _values_of(self, role: ConstantRole) -> tuple[Tunable, Any]:
+    def _values_of(self, role: ConstantRole) -> tuple[Tunable, object]:
         if role.kind != "tile":
             values, first = _VALUES.get(role.option) or _VALUES[role.kind]
             return Tunable(values, ordered=role.kind not in ("option", "flag") or role.option in _VALUES), first
@@ -154,7 +154,7 @@ class ReadSpace:
             sides = [side for side in sides if extent % side == 0] or sides
         return Tunable(tuple(sides), ordered=True), max((side for side in sides if side <= first), default=sides[0])
 
-    def _ask(self, grid: Any) -> None:
+    def _ask(self, grid: object) -> None:
         """Leave those tiles alone whose number the grid does not follow; a small problem is one program with any."""
         for role in self._roles.roles.values():
             if role.by_grid and role.name in self.tunables and grid is not None:
@@ -168,7 +168,7 @@ class ReadSpace:
                     self.meaning[role.name] = self.grid[-1]
                     del self.tunables[role.name], self.first[role.name], self.reasons[role.name]
 
-    def _keep_exact(self, name: str, grid: Any) -> None:
+    def _keep_exact(self, name: str, grid: object) -> None:
         """Keep the sides of a tile without a mask that divide what the grid covers: others would reach beyond it."""
         sides = {side: self._grid_with(grid, name, side) for side in self.tunables[name] if isinstance(side, int)}
         whole = math.prod(self._grid_with(grid, name, 1) or ())
@@ -224,7 +224,7 @@ class ReadSpace:
             fewer = f"a block of more than {_MOST_ELEMENTS:,} elements, or {_MOST_EACH} for each thread, spills"
             yield Constraint("elements", self._has_few_elements, fewer, names=limited)
 
-    def _is_kept(self, assertion: ast.expr, /, **values: Any) -> bool:
+    def _is_kept(self, assertion: ast.expr, /, **values: object) -> bool:
         return not is_false(self._source, assertion, {**self._known, **values})
 
     @cached_property

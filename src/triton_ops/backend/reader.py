@@ -20,21 +20,18 @@ import functools
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
 from triton_ops.backend.origins import (
     INTERPRETED,
-    OWN,
-    SHIPPED,
+    Home,
+    Layers,
     compile_options,
     function_layers,
     is_triton,
-    is_users,
-    label,
     text_of,
-    version_of,
 )
 from triton_ops.base import fingerprint
 
@@ -44,7 +41,7 @@ _ORIGINAL = "_torchdynamo_orig_callable"
 _ASKED = ("fullgraph", "_dynamic", "_shapes_spec", "_hooks")  # attributes of a context that change what is compiled
 
 
-def compilation_of(value: Any) -> Mapping[str, Any] | None:
+def compilation_of(value: Any) -> Mapping[str, object] | None:
     """The callable that `value` compiles, and the request; None if torch's compiler did not make `value`.
 
     Raises `LookupError` if it did, and this version of torch does not tell how it was asked to.
@@ -59,7 +56,7 @@ def compilation_of(value: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def _request(context: Any) -> dict[str, Any]:
+def _request(context: object) -> dict[str, Any]:
     if not hasattr(context, "callback"):
         raise LookupError("this version of torch does not tell how `torch.compile` was asked to compile it")
     attributes = {name.strip("_"): getattr(context, name, None) for name in _ASKED}
@@ -77,7 +74,7 @@ def _changed_settings() -> dict[str, Any]:
     return {name: value for name, value in sorted(snapshot().items()) if value != entries[name].default}
 
 
-def _backend(callback: Any) -> dict[str, Any]:
+def _backend(callback: object) -> dict[str, Any]:
     """The innermost backend; not its name, which of an object may be its address."""
     layers = "_torchdynamo_orig_backend", _ORIGINAL
     while (inner := next(filter(None, (getattr(callback, name, None) for name in layers)), None)) is not None:
@@ -106,7 +103,7 @@ class UsedValue(NamedTuple):
     key: str = ""
 
 
-def used_values(function: types.FunctionType, is_users: Callable[[str], bool]) -> Iterator[UsedValue]:
+def used_values(function: types.FunctionType, home: Home) -> Iterator[UsedValue]:
     """Defaults, attributes, closure variables, and the globals that the code, or code nested in it, names."""
     names = sorted(set(names_in(function.__code__)))
     for number, value in enumerate(function.__defaults__ or ()):
@@ -116,18 +113,18 @@ def used_values(function: types.FunctionType, is_users: Callable[[str], bool]) -
         yield from (UsedValue(name, holder[name], holder, name) for name in names_of_users)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         if cell != types.CellType():  # which is empty
-            yield from _with_attributes(UsedValue(name, cell.cell_contents, cell, "cell_contents"), names, is_users)
+            yield from _with_attributes(UsedValue(name, cell.cell_contents, cell, "cell_contents"), names, home)
     for name in _global_names(function.__code__):
         if name in function.__globals__:
             use = UsedValue(name, function.__globals__[name], function.__globals__, name)
-            yield from _with_attributes(use, names, is_users)
+            yield from _with_attributes(use, names, home)
 
 
-def _with_attributes(use: UsedValue, names: list[str], is_users: Callable[[str], bool]) -> Iterator[UsedValue]:
+def _with_attributes(use: UsedValue, names: list[str], home: Home) -> Iterator[UsedValue]:
     yield use
     module = use.value
-    if isinstance(module, types.ModuleType):
-        if is_users(module.__name__) and not _BY_ANY_NAME.isdisjoint(names):
+    if isinstance(module, types.ModuleType) and not home.only_names(module.__name__):
+        if home.holds(module.__name__) and not _BY_ANY_NAME.isdisjoint(names):
             names = sorted(name for name in vars(module) if name[:2] != "__")
         yield from _in_module(use.name, module, names, {module.__name__})
 
@@ -176,14 +173,14 @@ def members(cls: type) -> Iterator[tuple[str, Any]]:
             yield name, member
 
 
-def attributes(values: Mapping[str, Any], cls: type) -> Iterator[tuple[str, Any]]:
+def attributes(values: Mapping[str, object], cls: type) -> Iterator[tuple[str, object]]:
     """An object's attributes by name, without those that were computed from others, or marks of torch's compiler."""
     for name in sorted(values):
         if not name.startswith(_MARKS) and not isinstance(getattr(cls, name, None), functools.cached_property):
             yield name, values[name]
 
 
-def parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
+def parts_of_object(value: object) -> Iterator[tuple[str, object]]:
     """The parts that an object is made of, as `copy` and `pickle` see it; raises where its type does not tell."""
     reducer = copyreg.dispatch_table.get(type(value))
     reduction = value.__reduce_ex__(2) if reducer is None else reducer(value)
@@ -201,7 +198,7 @@ def parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
     yield from ((f"[{number}]", pair) for number, pair in enumerate(pairs or ()))
 
 
-def found_by_name(value: Any) -> str | None:
+def found_by_name(value: object) -> str | None:
     """The module and name under which a value can be found again; None if there is no such place."""
     module = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
@@ -246,7 +243,7 @@ class Reader:
     `values_read` are where values were read that can be given other values.
     """
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: Home) -> None:
         self.parts: dict[str, str] = {}
         self.unknown: str | None = None
         self.packages: dict[str, str] = {}
@@ -260,7 +257,7 @@ class Reader:
         self._code: deque[Any] = deque()
         self._values: deque[tuple[str, Any]] = deque()
 
-    def read(self, name: str, value: Any) -> None:
+    def read(self, name: str, value: object) -> None:
         """Read `value`, which is called `name`, and all that it refers to."""
         self._add(name, value)
         while self._code or self._values:
@@ -273,11 +270,14 @@ class Reader:
             else:
                 self._read_value(*self._values.popleft())
 
-    def _add(self, name: str, value: Any) -> None:
+    def _add(self, name: str, value: object) -> None:
         if type(value) in _PLAIN:
             self.parts[name] = repr(value)
+        elif self._home.by_content and self._home.only_names(module := _module_of(value)):
+            self.parts[name] = module.partition(".")[0]
+            self._note_package(module)
         elif isinstance(value, types.ModuleType):
-            self.parts[name] = value.__name__
+            self.parts[name] = "module" if self._home.by_content else value.__name__
             self._note_package(value.__name__)
         elif isinstance(value, _FUNCTIONS) or is_triton(value):
             self._add_function(name, value)
@@ -286,7 +286,7 @@ class Reader:
         else:
             self._values.append((name, value))
 
-    def _add_function(self, name: str, function: Any) -> None:
+    def _add_function(self, name: str, function: object) -> None:
         labels: list[str] = []
         for layer in function_layers(function):
             if self._read_compilation(name, layer):
@@ -301,10 +301,10 @@ class Reader:
                 self.parts.update((f"{name}.{option}", text) for option, text in compile_options(layer))
             if isinstance(layer, types.FunctionType) and self._counts(layer):
                 labels.append(self._read_later(layer))
-        self.parts[name] = ", ".join(labels) or label(layer)
+        self.parts[name] = ", ".join(labels) or self._home.label(layer)
         self._note_package(getattr(layer, "__module__", None))
 
-    def _read_compilation(self, name: str, value: Any) -> bool:
+    def _read_compilation(self, name: str, value: object) -> bool:
         """Read what torch's compiler was given, and how it was asked to compile it; whether it made `value`."""
         try:
             request = compilation_of(value)
@@ -315,7 +315,7 @@ class Reader:
             self._add_items(f"{name}.compiled", request)
         return request is not None
 
-    def _read_later(self, code: Any) -> str:
+    def _read_later(self, code: object) -> str:
         if id(code) not in self._labels:
             self._labels[id(code)] = (code, self._new_label(code))
             self._code.append(code)
@@ -327,23 +327,23 @@ class Reader:
         self.parts[name] = text.syntax
         for part in ("__code__", "__defaults__", "__kwdefaults__"):
             self.values_read.append(ReadValue(function, part, getattr(function, part)))
-        for use, target, holder, key in used_values(function, self._is_users):
+        for use, target, holder, key in used_values(function, self._home):
             if holder is not None:
                 self.values_read.append(ReadValue(holder, key, target))
             self._read_reference(f"{name}.{use}", target, holder, use in text.mutations)
 
-    def _read_reference(self, name: str, value: Any, holder: Any, is_changed: bool) -> None:
+    def _read_reference(self, name: str, value: object, holder: object, is_changed: bool) -> None:
         if is_changed and isinstance(value, (*_CHANGEABLE, *_PLAIN)):
             self.parts[name] = _WORKING_MEMORY
             if isinstance(value, _CHANGEABLE):
                 self._working_memory.add(id(value))
         elif self._is_value_of_library(holder, value):
-            self.parts[name] = label(value)
+            self.parts[name] = self._home.label(value)
         else:
             self._add(name, value)
 
     def _read_class(self, cls: type) -> None:
-        if issubclass(cls, BaseException) or not self._is_users(cls.__module__):
+        if issubclass(cls, BaseException) or not self._home.holds(cls.__module__):
             self._note_package(cls.__module__)  # and how an error reads does not change what is computed
             return
         name = self._read_later(cls)
@@ -357,10 +357,10 @@ class Reader:
 
     def _read_value(self, name: str, value: Any) -> None:
         if isinstance(value, Enum):
-            self.parts[name] = f"{label(type(value))}.{value.name}"
+            self.parts[name] = f"{self._home.label(type(value))}.{value.name}"
             self._add(f"{name}.value", value.value)
         elif isinstance(value, functools.partial):
-            self.parts[name] = label(value)
+            self.parts[name] = self._home.label(value)
             self._add(f"{name}.func", value.func)
             self._add_items(f"{name}.args", enumerate(value.args))
             self._add_items(f"{name}.keywords", sorted(value.keywords.items()))
@@ -378,14 +378,14 @@ class Reader:
             self._places[id(value)] = (value, name)
             self._read_changeable(name, value)
 
-    def _read_changeable(self, name: str, value: Any) -> None:
+    def _read_changeable(self, name: str, value: object) -> None:
         if id(value) in self._working_memory:
             self.parts[name] = _WORKING_MEMORY
-        elif (shape := _array(value)) is not None:
+        elif (shape := self._array(value)) is not None:
             self.parts[name] = shape
             self._note_package(type(value).__module__)
         elif isinstance(value, (dict, types.MappingProxyType, *_ITEMS)):
-            self.parts[name] = f"{label(type(value))} of {len(value)}"
+            self.parts[name] = f"{self._home.label(type(value))} of {len(value)}"
             self._add_items(name, value if isinstance(value, Mapping) else enumerate(value))
         elif isinstance(value, set):
             self._read_set(name, value)
@@ -394,24 +394,24 @@ class Reader:
             return
         self._add_attributes(name, getattr(value, "__dict__", {}), type(value))
 
-    def _read_set(self, name: str, members: Iterable[Any]) -> None:
+    def _read_set(self, name: str, members: Iterable[object]) -> None:
         self.parts[name] = f"set of {sorted(map(self._digest, members))}"
 
-    def _read_object(self, name: str, value: Any) -> None:
+    def _read_object(self, name: str, value: object) -> None:
         cls = type(value)
-        self.parts[name] = f"{label(cls)} object"
+        self.parts[name] = f"{self._home.label(cls)} object"
         self._note_package(cls.__module__)
         if self._read_compilation(name, value):
             return
         if not _STATELESS.isdisjoint({cls.__module__, cls.__module__.partition(".")[0]}) or cls.__name__ == "Generator":
             return
-        if (public := found_by_name(value)) is not None and not self._is_users(cls.__module__):
+        if (public := found_by_name(value)) is not None and not self._home.holds(cls.__module__):
             self.parts[name] = public
             return
         try:
             state = list(parts_of_object(value))
         except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-            self._give_up(name, f"a {label(cls)} gives no account of its state: {error}")
+            self._give_up(name, f"a {self._home.label(cls)} gives no account of its state: {error}")
             return
         for part, content in state:
             if isinstance(content, dict) and part == "state":
@@ -419,11 +419,11 @@ class Reader:
             else:
                 self._add(f"{name}.{part}", content)
 
-    def _add_attributes(self, name: str, values: Mapping[str, Any], cls: type) -> None:
+    def _add_attributes(self, name: str, values: Mapping[str, object], cls: type) -> None:
         for attribute, value in attributes(values, cls):
             self._add_held(f"{name}.{attribute}", value)
 
-    def _add_items(self, name: str, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+    def _add_items(self, name: str, items: Mapping[Any, object] | Iterable[tuple[object, object]]) -> None:
         self.parts.setdefault(name, "")
         for number, (key, value) in enumerate(items.items() if isinstance(items, Mapping) else items):
             if number > MOST_VALUES:
@@ -432,9 +432,9 @@ class Reader:
             place = f"{name}[{key!r}]" if type(key) in _PLAIN else f"{name}[{self._digest(key)}]"
             self._add_held(place, value)
 
-    def _add_held(self, name: str, value: Any) -> None:
+    def _add_held(self, name: str, value: object) -> None:
         """Add a value that an object or a container holds."""
-        if isinstance(value, types.ModuleType) and self._is_users(value.__name__):
+        if isinstance(value, types.ModuleType) and self._home.holds(value.__name__):
             self._read_module(name, value)
         else:
             self._add(name, value)
@@ -450,7 +450,7 @@ class Reader:
             if attribute[:2] != "__":
                 self._add(f"{name}.{attribute}", value)
 
-    def _digest(self, value: Any) -> str:
+    def _digest(self, value: object) -> str:
         if type(value) in _PLAIN:
             return repr(value)
         inner = Reader(self._home)
@@ -467,41 +467,47 @@ class Reader:
         self.fixed = False
         self.unknown = self.unknown or f"{name}: {why}"
 
-    def _new_label(self, value: Any) -> str:
+    def _new_label(self, value: object) -> str:
         """The value's label, numbered if another one, such as a second lambda, has it already."""
-        name, number = f"<{label(value)}>", 1
+        label, number = self._home.label(value), 1
+        name = f"<{label}>"
         while name in self.parts:
             number += 1
-            name = f"<{label(value)}#{number}>"
+            name = f"<{label}#{number}>"
         self.parts[name] = ""
         return name
 
     def _counts(self, function: types.FunctionType) -> bool:
         own = str(function.__globals__.get("__name__"))  # of a wrapper `__module__` is that of what it wraps
-        module = own if own.startswith(OWN) else str(function.__module__)
-        return self._is_users(module, function.__code__.co_filename)
+        module = own if own.startswith("triton_ops.") else str(function.__module__)
+        return self._home.holds(module, function.__code__.co_filename)
 
-    def _is_users(self, module: str, path: str | None = None) -> bool:
-        return (not module.startswith(OWN) or module.startswith(SHIPPED)) and is_users(module, path, self._home)
-
-    def _is_value_of_library(self, holder: Any, value: Any) -> bool:
+    def _is_value_of_library(self, holder: object, value: object) -> bool:
         """Tell whether a value is an attribute of an installed module, and not a function, a class, or plain."""
         if isinstance(value, (*_FUNCTIONS, type, types.ModuleType)) or type(value) in _PLAIN or is_triton(value):
             return False
         module = holder.get("__name__") if isinstance(holder, dict) else None
-        return isinstance(module, str) and not self._is_users(module)
+        return isinstance(module, str) and not self._home.holds(module)
 
-    def _note_package(self, module: Any) -> None:
-        if isinstance(module, str) and (version := version_of(module)) is not None:
+    def _note_package(self, module: object) -> None:
+        if isinstance(module, str) and (version := self._home.version_of(module)) is not None:
             self.packages[module.partition(".")[0]] = version
 
+    def _array(self, value: Any) -> str | None:
+        if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+            return None
+        stride = getattr(value, "strides", None)
+        if hasattr(value, "untyped_storage"):
+            stride = value.stride() if str(value.layout) == "torch.strided" else value.layout
+        device = getattr(getattr(value, "device", None), "type", "")
+        grad = getattr(value, "requires_grad", "")
+        return f"{self._home.label(type(value))} {tuple(value.shape)} {value.dtype} {stride} {device} {grad}"
 
-def _array(value: Any) -> str | None:
-    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
-        return None
-    stride = getattr(value, "strides", None)
-    if hasattr(value, "untyped_storage"):
-        stride = value.stride() if str(value.layout) == "torch.strided" else value.layout
-    device = getattr(getattr(value, "device", None), "type", "")
-    grad = getattr(value, "requires_grad", "")
-    return f"{label(type(value))} {tuple(value.shape)} {value.dtype} {stride} {device} {grad}"
+
+def _module_of(value: object) -> str:
+    """The module of a module, and of what can be found by its name; empty for another value."""
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    if isinstance(value, (*_FUNCTIONS, type)) or is_triton(value) or found_by_name(value):
+        return str(getattr(Layers.unwrap(value), "__module__", ""))
+    return ""

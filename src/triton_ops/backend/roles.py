@@ -154,24 +154,24 @@ class Arguments:
     keyword: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
-    def is_tensor(value: Any) -> bool:
+    def is_tensor(value: object) -> bool:
         """Tell whether `value` is a torch tensor, and not the class of one, told without importing torch."""
         own = hasattr(value, "data_ptr") and hasattr(value, "untyped_storage") and hasattr(value, "stride")
         return own and not isinstance(value, type)
 
     @staticmethod
-    def is_descriptor(value: Any) -> bool:
+    def is_descriptor(value: object) -> bool:
         """Tell whether `value` is a tensor descriptor made on the host, told without importing Triton."""
         descriptor = hasattr(value, "block_shape") and all(hasattr(value, name) for name in _DESCRIPTOR_PARTS)
         return descriptor and not isinstance(value, type)
 
     @staticmethod
-    def is_array(value: Any) -> bool:
+    def is_array(value: object) -> bool:
         """Tell whether `value` is a NumPy array, told without importing NumPy."""
         return any((kind.__module__, kind.__name__) == ("numpy", "ndarray") for kind in type(value).__mro__)
 
     @classmethod
-    def given(cls, args: Any, kwargs: Any) -> Arguments:
+    def given(cls, args: object, kwargs: object) -> Arguments:
         """The arguments that a caller gave as `args` and `kwargs`; None for no keywords.
 
         Raises `KernelTypeError` if they are no sequence and no mapping, such as a tensor in place of a tuple that holds
@@ -227,7 +227,7 @@ class Arguments:
         value = self.keyword[name]
         return value.base if Arguments.is_descriptor(value) else value
 
-    def map(self, change: Callable[[Any], Any], leaf: Callable[[Any], bool] = is_tensor) -> Arguments:
+    def map(self, change: Callable[[Any], object], leaf: Callable[[Any], bool] = is_tensor) -> Arguments:
         """These arguments with `change` applied to every tensor, or other leaf; containers are made anew around it."""
         named = {name: self.mapped(value, change, leaf) for name, value in self.keyword.items()}
         return Arguments(tuple(self.mapped(value, change, leaf) for value in self.positional), named)
@@ -245,7 +245,7 @@ class Arguments:
         return self.map(one, lambda value: isinstance(value, (TensorSpec, StandIn)) or Arguments.is_tensor(value))
 
     @staticmethod
-    def check_for_triton(kernel: str, values: Mapping[str, Any]) -> None:
+    def check_for_triton(kernel: str, values: Mapping[str, object]) -> None:
         """Raise if an argument of a Triton kernel is an array in the memory of the host, or of a dtype unknown to it.
 
         That is a `DeviceError`, or an `UnsupportedDtypeError`.
@@ -287,7 +287,7 @@ class PreparedCall:
     run: Callable[[], Any]
     prepare: Callable[[], None]
 
-    def __call__(self) -> Any:
+    def __call__(self) -> object:
         """Prepare, and launch."""
         self.prepare()
         return self.run()

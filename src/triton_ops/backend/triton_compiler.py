@@ -40,7 +40,7 @@ from triton_ops.device import VENDORS, Target
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
 from triton_ops.settings import triton_program, users_environment
 from triton_ops.space import Config, Members
-from triton_ops.values import Compiled, Resources, Status, is_power_of_two
+from triton_ops.values import Compiled, IntegerClass, Resources, Status, is_power_of_two
 
 HEAVY_SPILL_BYTES = 256
 """A config that spills more bytes than this per thread is deferred.
@@ -52,7 +52,6 @@ _TENSOR_MEMORY_COLUMNS = 512  # columns of Blackwell's tensor memory; Triton ref
 _WARP_REGISTERS = 256  # a warp gets registers in units of this many
 _PTXAS_TROUBLE = ("error", "fatal", "nsufficient", "nresolved")
 _TORCH = "torch"
-_STEP = 16  # Triton specialises integers on being 1, or a multiple of this
 _DEFAULT_WARPS = 4  # Triton's default
 _DISASSEMBLER = "nvdisasm"
 _DISASSEMBLY_S = 60.0  # very large kernels take seconds
@@ -136,13 +135,13 @@ class TritonNeeds(CompilerNeeds):
                 del sys.modules[_TORCH]
 
 
-def kind_of(value: Any, exact: bool) -> Any:
+def kind_of(value: object, exact: bool) -> object:
     """Equal for arguments for which a kernel is compiled to the same code; with `exact` numbers count by value."""
     if isinstance(value, StandIn):
         layout = (value.shape, value.strides) if exact else value.storage_bytes >= 1 << 31
         return value.dtype, value.offset_bytes, layout
     if isinstance(value, int) and not isinstance(value, bool) and not exact:
-        return "int", value == 1, value % _STEP == 0, -(1 << 31) <= value < 1 << 31
+        return "int", IntegerClass.of(value)
     return type(value).__name__, value if exact or not isinstance(value, float) else None
 
 

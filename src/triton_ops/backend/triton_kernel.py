@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
-from triton_ops.backend.callables import OVERRIDE, is_triton_config, triton_identity
+from triton_ops.backend.callables import OVERRIDE, Source, is_triton_config, triton_identity
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
 from triton_ops.backend.origins import Layers, is_gluon, missing_parameters, without_autotune
 from triton_ops.backend.portable import settled
@@ -77,12 +77,12 @@ class HooksInOrder:
             hook(values)
 
 
-def given_to_hook(arguments: Mapping[str, Any], grid: Any, config: Config) -> dict[str, Any]:
+def given_to_hook(arguments: Mapping[str, object], grid: object, config: Config) -> dict[str, Any]:
     """The argument of a hook before a launch, as by Triton."""
     return {**arguments, "grid": grid, "warmup": False, **config}
 
 
-def with_hook_run(hook: Hook, arguments: Arguments, grid: Any, config: Config) -> tuple[Arguments, bool]:
+def with_hook_run(hook: Hook, arguments: Arguments, grid: object, config: Config) -> tuple[Arguments, bool]:
     """The arguments as a hook leaves them, and whether it writes tensors; their memory stays as it is.
 
     The hook runs on tensors without memory; what it does to descriptors is then taken over.
@@ -203,17 +203,21 @@ class TritonKernel(CompiledByTriton):
         return TritonProcess.is_interpreted(self.function)
 
     @property
-    def identity(self) -> Mapping[str, str]:
-        """Fingerprints of the kernel and of its grid with all they refer to, and what compiles it."""
+    def sources(self) -> dict[str, Source]:
+        """The kernel, its grid, and what else decides what a launch does, with all they refer to."""
         parts = {
             "reset": self.reset_to_zero,
             "pre_hook": self.pre_hook,
             "descriptors": dict(self.descriptors),
             "made": self.made,
+            "grid": None if self.grid_of_call else self.grid,
         }
-        parts = {name: part for name, part in parts.items() if part}
-        grid = None if self.grid_of_call else self.grid
-        return triton_identity(self.function, grid, interpreted=self.interpreted, parts=parts, files=self.overrides)
+        return {name: Source.of(part) for name, part in {"source": self.function, **parts}.items() if part}
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """Fingerprints of the kernel and of its grid with all they refer to, and what compiles it."""
+        return triton_identity(self.sources, interpreted=self.interpreted, files=self.overrides)
 
     @property
     def cache_key(self) -> str:
@@ -293,7 +297,7 @@ class TritonKernel(CompiledByTriton):
         """The JIT function whose text the free rules read."""
         return self.function
 
-    def with_configs(self, configs: Iterable[Any]) -> TritonKernel:
+    def with_configs(self, configs: Iterable[object]) -> TritonKernel:
         """This kernel with what a list of `triton.Config`s brings: their `pre_hook`s, and the files they override.
 
         As in Triton, a config's hook is called before the kernel's own.
@@ -330,7 +334,7 @@ class TritonKernel(CompiledByTriton):
     def executable(self, config: Config, scratch: bool = True) -> Executable:
         """A config that Triton itself compiles at its first launch, which may ask for memory if `scratch` is true."""
 
-        def bind(arguments: Arguments) -> Callable[[], Any]:
+        def bind(arguments: Arguments) -> Callable[[], object]:
             grid = functools.partial(self._grid, config, arguments)
             own_arguments, writes = self._own_arguments(config, arguments)
             args, keywords = Layers.placed(self.function, own_arguments.positional, {**own_arguments.keyword, **config})
@@ -417,16 +421,16 @@ class TritonKernel(CompiledByTriton):
         except Exception:  # noqa: BLE001 - the user's own function; its launch will say why
             return None
 
-    def _grid(self, config: Config, arguments: Arguments, meta: Mapping[str, Any]) -> tuple[int, ...]:
+    def _grid(self, config: Config, arguments: Arguments, meta: Mapping[str, object]) -> tuple[int, ...]:
         # Triton has bound `meta`: it also has defaults, and values that heuristics compute.
         return self.grid({**meta, **self.by_name(arguments), **config})
 
     @staticmethod
-    def values_of(config: Any) -> Mapping[str, Any]:
+    def values_of(config: Any) -> Mapping[str, object]:
         """Tunables and launch options of a config of either kind, without what a `triton.Config` leaves open."""
         values: Mapping[str, Any] = config.all_kwargs() if is_triton_config(config) else config
         return values
 
 
-def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:
+def _no_grid(_meta: Mapping[str, object]) -> tuple[int, ...]:
     raise LookupError("the grid is not known here")

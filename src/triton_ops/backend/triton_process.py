@@ -206,12 +206,12 @@ class TritonProcess:
     """Triton in this process: what runs as Python, what is done once, and when nothing is compiled."""
 
     @staticmethod
-    def is_interpreted(function: Any) -> bool:
+    def is_interpreted(function: object) -> bool:
         """Tell whether a kernel, below its decorators, runs as Python."""
         return type(Layers.of(function)[-1]).__name__ == INTERPRETED
 
     @staticmethod
-    def launcher_of(function: Any) -> Callable[..., Any]:
+    def launcher_of(function: Any) -> Callable[..., object]:
         """The callable that launches a kernel; of those that run as Python, one at a time."""
         return partial(_run_in_turn, function) if TritonProcess.is_interpreted(function) else function.run
 
@@ -277,7 +277,7 @@ class TritonProcess:
                     knobs.runtime.jit_cache_hook = hook.before
 
 
-def _run_in_turn(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _run_in_turn(function: Any, /, *args: Any, **kwargs: Any) -> object:
     """Launch a kernel when no other one runs as Python.
 
     Raises `MissingDependencyError` where Triton's interpreter does not run with this NumPy.
@@ -358,11 +358,11 @@ class ScratchAllocator:
     """The allocator that a launch asks for memory: the user's, where one is set, else torch's memory."""
 
     @staticmethod
-    def around(launch: Callable[..., Any]) -> Callable[..., Any]:
+    def around(launch: Callable[..., object]) -> Callable[..., Any]:
         """`launch` with an allocator, for the time of the call, if none is set then."""
         variable = _variable()
 
-        def launch_with_memory(*args: Any) -> Any:
+        def launch_with_memory(*args: object) -> Any:
             if _is_set(variable):
                 return launch(*args)
             token = variable.set(_from_torch)
@@ -449,11 +449,11 @@ class _Refusal:
 
     lock = ForkSafeLock()
 
-    def __init__(self, before: Callable[..., Any] | None) -> None:
+    def __init__(self, before: Callable[..., object] | None) -> None:
         self.before = before
         self.threads: Counter[int] = Counter()  # how many blocks each of them is in
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         if self.threads[threading.get_ident()]:
             return True
         return None if self.before is None else self.before(*args, **kwargs)
@@ -522,7 +522,7 @@ def rounds_between(ttir: str) -> bool:
     )
 
 
-def _in_one(kernels: Sequence[Any], words: Mapping[str, re.Pattern[str]]) -> bool | None:
+def _in_one(kernels: Sequence[object], words: Mapping[str, re.Pattern[str]]) -> bool | None:
     answers = [_in_code(kernel, words) for kernel in kernels]
     return True if True in answers else (None if None in answers else False)
 

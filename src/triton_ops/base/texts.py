@@ -12,7 +12,8 @@ from typing import Any
 def storable(value: Any, digits: int = 17) -> Any:
     """The value as JSON can hold it: a struct is an object, a lone surrogate `?`, a number not finite null.
 
-    Numbers that are not whole have so many significant digits: 17 change none.
+    A value with a property `in_file` is what that says. Numbers that are not whole have so many significant digits: 17
+    change none.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
@@ -22,6 +23,8 @@ def storable(value: Any, digits: int = 17) -> Any:
         return {storable(name): storable(item, digits) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [storable(item, digits) for item in value]
+    if (own := getattr(value, "in_file", None)) is not None:
+        return storable(own, digits)
     names = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
     return {name: storable(getattr(value, name), digits) for name in names} if names else value
 

@@ -11,9 +11,7 @@ fits one is found out by trying it.
 from __future__ import annotations
 
 import copy
-import hashlib
 import itertools
-import logging
 import math
 import os
 import re
@@ -26,13 +24,11 @@ from typing import Any
 import msgspec
 
 from triton_ops import settings
-from triton_ops.base import DamagedError, Sealed, StoredFile, fingerprint
+from triton_ops.base import Sealed, fingerprint
 from triton_ops.device import probe
 from triton_ops.exceptions import CacheError, ConfigValueError, EmptySpaceError, SettingsError
 from triton_ops.records import Codec, DirectoryStore, LayeredStore, MemoryStore
 
-_log = logging.getLogger("triton_ops")
-_LARGEST_BYTES = 4 << 20
 _OF_A_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 ABOVE_0 = math.nextafter(0.0, 1.0)  # the least positive number
 _DEEPEST = 32  # levels of nesting; a deeper value is taken for one that contains itself
@@ -172,31 +168,6 @@ class ConfigCache:
     def __len__(self) -> int:
         return len(self.get_all_keys())
 
-    def import_md5(self, kernel_type: str, problem_size: Any, device: Any) -> bool:
-        """Take over the entry that an older version kept for this key; return whether one was taken.
-
-        The older layout is a bare config in `<md5 of "{kernel_type}_{problem_size}_{device}">.json`, in which a list
-        and a tuple made different names: a size that is a list is looked for as a tuple too, and the other way round.
-        The old file stays. If the key has an entry already, it is kept, and the answer is False.
-
-        Raises:
-            CacheError: This cache has no folder.
-            ConfigValueError: The key cannot be stored as JSON: see `set`.
-        """
-        if self.cache_dir is None:
-            raise CacheError("older entries can only be taken over from a folder", hint="give this cache a cache_dir")
-        if self.get(kernel_type, problem_size, device) is not None:
-            return False
-        spellings = [problem_size]
-        if isinstance(problem_size, (list, tuple)):
-            spellings.append(tuple(problem_size) if isinstance(problem_size, list) else list(problem_size))
-        for spelling in spellings:
-            config = _md5_entry(self.cache_dir, f"{kernel_type}_{spelling}_{device}")
-            if config is not None:
-                self.set(kernel_type, problem_size, device, config)
-                return True
-        return False
-
     def _key(self, kernel_type: Any, problem_size: Any, device: Any) -> _Key:
         if not isinstance(kernel_type, str):
             message = f"kernel_type is {kernel_type!r}; it must be a string"
@@ -211,17 +182,6 @@ def _folder(path: Any) -> str | os.PathLike[str]:
     if settings.is_path(path) and os.fspath(path):
         return path
     raise CacheError(f"cache_dir is {path!r}; it must be a folder", hint="None keeps configs in memory only")
-
-
-def _md5_entry(folder: Path, key: str) -> dict[str, Any] | None:
-    path = folder / f"{hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()}.json"
-    try:
-        return Sealed.parsed(StoredFile(path).read(_LARGEST_BYTES))
-    except FileNotFoundError:
-        pass
-    except (DamagedError, OSError) as error:
-        _log.warning("%s is ignored: %s", path, error)
-    return None
 
 
 def _json_value(value: Any, where: str, depth: int = 0) -> Any:

@@ -123,7 +123,7 @@ def _from_records(
         message = f"no winner is proven, and nothing is written; the newest: {rest[0].record.unproven}"
         hint = "tune on, with more seconds or trials; or pin them all the same with --allow-unproven"
         raise CacheError(message, hint=hint)
-    return updated(before, lock, rest, all_sources=plan.all_sources)
+    return updated(before, lock, all_sources=plan.all_sources)
 
 
 def _with_expected(

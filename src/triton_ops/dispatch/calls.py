@@ -29,10 +29,8 @@ from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, Kernel
 from triton_ops.records import NotedCall
 from triton_ops.request import spec_of
 from triton_ops.space import ConfigSpace, UnlistedSpace, checked_value
-from triton_ops.values import ALIGNMENT_BYTES, Argument, Mapper, Problem, TensorSpec, as_stored, is_fake
+from triton_ops.values import CLASS, TYPES, Argument, Mapper, Problem, TensorSpec, as_stored, class_of
 
-_TYPES = ("NoneType", "bool", "float")  # of arguments that are no tensors: Triton's key takes them for one
-_STEP = 16  # Triton specialises integers on being a multiple of this
 _SHOWN = 6
 _SAMPLE = 1 << 16  # elements of a tensor
 
@@ -105,11 +103,11 @@ class Calls:
             facts.update(self._facts(name, value))
         keyed = self.mapper.keyed(facts) if self.mapper.buckets or self.mapper.ignored else facts
         ranged = {name for bucket, _ in self.mapper.buckets for name in bucket}
-        classes = {f"{name}:class": _class_of_integer(by_name[name]) for name in ranged.intersection(by_name)}
+        classes = {f"{name}{CLASS}": class_of(by_name[name]) for name in ranged.intersection(by_name)}
         keyed = {**keyed, **classes}
-        loose = {name for name in keyed if name.endswith(":class")}
-        others = {*keyed}.difference(self.keys, (name.removesuffix(":class") for name in loose))
-        loose |= {name for name in others if keyed[name] in _TYPES}
+        loose = {name for name in keyed if name.endswith(CLASS)}
+        others = {*keyed}.difference(self.keys, (name.removesuffix(CLASS) for name in loose))
+        loose |= {name for name in others if keyed[name] in (*TYPES,)}
         return CalledWith(
             problem=keyed, loose=frozenset(loose), label=self._label(by_name), given=Arguments(keyword=by_name),
             asked={**facts, **classes},
@@ -121,22 +119,22 @@ class Calls:
         if name in self.keys:
             return {name: _plain(value)}
         if name in self.constexprs:
-            return {f"{name}:class": _plain(value)}
+            return {f"{name}{CLASS}": _plain(value)}
         if isinstance(value, int) and not isinstance(value, bool):
-            return {f"{name}:class": _class_of_integer(value)}
+            return {f"{name}{CLASS}": class_of(value)}
         if value is None or isinstance(value, (bool, float)):
-            return {name: type(value).__name__}
+            return {name: class_of(value)}
         return {name: _plain(value)}
 
     def _facts_of_tensor(self, name: str, tensor: Any) -> dict[str, Argument]:
         try:
-            aligned = is_fake(tensor) or tensor.data_ptr() % ALIGNMENT_BYTES == 0
+            kind = class_of(tensor)
             shape = f" {'x'.join(map(str, tensor.shape))}" if name in self.keys else ""
         except RuntimeError:  # there is no such address, or no shape
             TensorSpec.check_strided(tensor, name)
             raise
         dtype = str(tensor.dtype).removeprefix("torch.")
-        return {name: f"{dtype}{shape}", f"{name}:class": "aligned" if aligned else "not aligned"}
+        return {name: f"{dtype}{shape}", f"{name}{CLASS}": kind}
 
     def _label(self, named: Mapping[str, Any]) -> str:
         parts = [f"{it}={named[it]}" for it in self.keys if it in named and not Arguments.is_tensor(named[it])]
@@ -154,13 +152,6 @@ def refuse_tuned(names: Collection[str], tuned: Collection[str], kernel: str) ->
 def _plain(value: Any) -> Any:
     spec = spec_of(value)
     return str(spec) if isinstance(spec, TensorSpec) else Problem.plain(spec)
-
-
-def _class_of_integer(value: Any) -> str:
-    if not isinstance(value, int) or isinstance(value, bool):
-        return type(value).__name__
-    wide = "" if -(1 << 31) <= value < 1 << 31 else " of 64 bits"
-    return "1" if value == 1 else f"{'a multiple of 16' if value % _STEP == 0 else 'no multiple of 16'}{wide}"
 
 
 Heuristics = dict[str, Callable[[dict[str, Any]], Any]]

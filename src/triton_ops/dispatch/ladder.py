@@ -102,7 +102,8 @@ def _distance(key: Key, other: Key, loose: Collection[str], *, near: bool) -> fl
     """
     if other.device.get("name") != key.device.get("name") or other.device.get("arch") != key.device.get("arch"):
         return None
-    if other.identity.get("source") != key.identity.get("source") or other.problem.keys() != key.problem.keys():
+    changes = {*Key.changes_since(other.identity, key.identity)} - {"grid"}  # a grid may hold the sizes of its problem
+    if changes or "source" not in other.identity or other.problem.keys() != key.problem.keys():
         return None
     strict = dict(other.identity) == dict(key.identity) and dict(other.device) == dict(key.device)
     strict = strict and (other.cache_state, dict(other.held_to)) == (key.cache_state, dict(key.held_to))

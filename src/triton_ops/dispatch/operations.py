@@ -65,14 +65,7 @@ from triton_ops.exceptions import (
 from triton_ops.records import Lockfile, Misses, Record, cache_folder, recalled
 from triton_ops.request import MISS, KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.space import Config
-from triton_ops.values import (
-    ALIGNMENT_BYTES,
-    TensorSpec,
-    TuningResult,
-    is_fake,
-    typical_argument,
-    typical_memory,
-)
+from triton_ops.values import TensorSpec, TuningResult, is_aligned, is_fake, typical_argument, typical_memory
 
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
 _MOST = 256  # operations
@@ -430,8 +423,7 @@ def _by_class(values: Mapping[str, Any], name: str, folder: str, decide: Callabl
 def _of_class(value: Any) -> Any:
     """What counts of an argument where one config holds for a class of sizes."""
     if Arguments.is_tensor(value):
-        aligned = value.data_ptr() % ALIGNMENT_BYTES == 0
-        return value.dtype, value.device, aligned, *typical_memory(value.shape, value.stride())
+        return value.dtype, value.device, is_aligned(value), *typical_memory(value.shape, value.stride())
     return isinstance(value, bool) or not isinstance(value, int), typical_argument(value)
 
 

@@ -21,6 +21,7 @@ from triton_ops.base import require
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.direct_launch import launch_with, triton_driver
 from triton_ops.dispatch.traced import Sizes, Traced, plain
+from triton_ops.values import IntegerClass
 
 _ALLOCATIONS = frozenset(
     f"aten::{name}" for name in ("empty", "new_empty", "empty_strided", "new_empty_strided", "empty_like")
@@ -242,8 +243,7 @@ class Recorder:
         if param.is_constexpr or isinstance(value, tuple):
             self.sizes.pin(value)
         elif isinstance(value, Traced):
-            limits = (value == 1, value % 16 == 0, value >= -(1 << 31), value < 1 << 31)
-            assert all(type(each) is bool for each in limits)
+            IntegerClass.of(value)  # a size notes what it is asked
 
     @property
     def values(self) -> list[Value]:

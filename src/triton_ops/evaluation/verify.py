@@ -46,7 +46,7 @@ from triton_ops.exceptions import TritonKernelError
 from triton_ops.request import KernelProblem
 from triton_ops.space import Config
 from triton_ops.timing import Launch
-from triton_ops.values import Problem, TensorSpec, Trial
+from triton_ops.values import KNOWN_MULTIPLE, IntegerClass, Problem, TensorSpec, Trial
 
 _Sets: TypeAlias = Callable[[Iterable[Any]], int]
 
@@ -497,7 +497,6 @@ def _varying(difference: Difference) -> str:
     return f"the first config's results differ from run to run ({difference.text})"
 
 
-_STEP = 16  # Triton specialises integers on being a multiple of this
 _MOST = (65, 127)  # steps: 1,040 is more than four of the widest common tiles, 256; 2,032 makes 16 groups of 128
 _ODD = 1031  # a prime
 
@@ -514,11 +513,12 @@ def ragged_shape(operation: Operation, shape: tuple[int, ...], dtype: str | None
 
 
 def _odd(extent: int) -> tuple[int, ...]:
-    if extent <= _STEP:
+    if extent <= KNOWN_MULTIPLE:
         return (extent,)
-    if extent % _STEP:
+    if extent % KNOWN_MULTIPLE:
         return (min(extent, _ODD),)
-    return tuple(_STEP * (steps - 1 + steps % 2) for most in _MOST if (steps := min(extent // _STEP, most)))
+    multiples = (min(extent // KNOWN_MULTIPLE, most) for most in _MOST)
+    return tuple(KNOWN_MULTIPLE * (steps - 1 + steps % 2) for steps in multiples)
 
 
 def _kinds(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> tuple[object, ...] | None:
@@ -534,7 +534,7 @@ def _kind(value: object) -> object:
     """Triton's specialisation of a value: of an integer its alignment; a flag or a name is a constant of its own."""
     if isinstance(value, (bool, str)):
         return value
-    return (value == 1, value % _STEP == 0) if isinstance(value, int) else None
+    return replace(IntegerClass.of(value), is_wide=False) if isinstance(value, int) else None
 
 
 _COPIES_OF_A_SET = 5  # the arguments, the copies that restore them, and golden results, of up to thrice the bytes

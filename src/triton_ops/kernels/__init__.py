@@ -5,7 +5,8 @@ spaces, and the reference in plain PyTorch), and `__init__` with the public func
 the `operation` for tuners. Where a kernel has a gradient, `backward` has it, an operation of its own. The import of
 this package imports neither torch nor Triton.
 
-The folder `winners` holds the winners that come with the package: a lockfile for each device.
+The folder `winners` holds the winners that come with the package: a lockfile for each device. They are of kernels of
+the same names and content, wherever a part of a kernel lies.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ _SHIPPED = dict(sorted({
     "fp8_dequantize": ("fp8_quantize", "dequantize_operation"),
 }.items()))  # fmt: skip
 """For each kernel the module in this folder, and its operation's name there."""
+KNOWN_BY_CONTENT = True  # `Home` of `backend` asks for it
 WINNERS = Path(__file__).parent / "winners"
 for _path in sorted(WINNERS.glob("*.lock.json")):
     share_lockfile(_path)

@@ -15,24 +15,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import KernelSource, last_name
+from triton_ops.backend import ATOMICS, OPERANDS, KernelSource, last_name
 from triton_ops.base import cached_property, require
 from triton_ops.lint.jit_functions import SourceLaunch
 
-_MASKED = ("store", *(f"atomic_{how}" for how in ("add", "max", "min", "and", "or", "xor", "xchg", "cas")), "advance")
-_READING = ("load", *_MASKED[1:-1])
-_LAID_OUT = (("pointer", 0, "base"), ("number", 1, "shape"), ("number", 2, "strides"))
-_OPERANDS: dict[str, tuple[tuple[str, int, str], ...]] = {
-    "load": (("pointer", 0, "pointer"), ("number", 1, "mask")),
-    **dict.fromkeys(_MASKED, (("pointer", 0, "pointer"), ("number", 2, "mask"))),
-    "make_block_ptr": (*_LAID_OUT, ("number", 3, "offsets"), ("tile", 4, "block_shape")),
-    "make_tensor_descriptor": (*_LAID_OUT, ("tile", 3, "block_shape")),
-    "zeros": (("tile", 0, "shape"), ("type", 1, "dtype")), "full": (("tile", 0, "shape"), ("type", 2, "dtype")),
-    "arange": (("number", 0, "start"), ("number", 1, "end"), ("tile", 1, "end")),
-    "broadcast_to": (("tile", 1, "shape"),), "to": (("type", 0, "dtype"),), "cast": (("type", 1, "dtype"),),
-    **dict.fromkeys(("rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox"), (("number", 0, "seed"),)),
+_READING = ("load", *ATOMICS)
+_SAYS = {
+    **dict.fromkeys(("pointer", "base", "described", "block pointer"), ("pointer",)),
+    **dict.fromkeys(("mask", "extents", "strides", "corner", "start", "seed"), ("number",)),
+    **dict.fromkeys(("block", "shape"), ("tile",)), "end": ("number", "tile"), "type": ("type",),
 }  # fmt: skip
-"""The operands of Triton's language, by what they say of parameters, with their places and names."""
+"""What operands say of parameters, by what they are."""
 _ALIKE = {
     "reshape": ("tile", 1), "view": ("tile", 1), "static_range": ("range", 0),
     **dict.fromkeys(("range", "cdiv", "program_id"), ("number", 0)),
@@ -111,9 +104,10 @@ class _UsageReader:
         self._uses.callables.update(self._names(node.func))
         if isinstance(node.func, ast.Attribute) and name in ("load", "store", "gather", "scatter"):
             self._descriptor(node.func.value, KernelSource.argument(node, 0, "offsets"))
-        if self._function.is_language(node):
-            for kind, at, word in _OPERANDS.get(name, ()):
-                self._take(kind, KernelSource.argument(node, at, word, "ptr"), name)
+        operands = OPERANDS.get(name, ()) if self._function.is_language(node) else ()
+        for kind, at, word in [(kind, at, word) for what, at, word in operands for kind in _SAYS.get(what, ())]:
+            place = at - (name == "to")  # which is a method alone, and counts its value
+            self._take(kind, KernelSource.argument(node, place, word, "ptr"), name)
         kind, first = _ALIKE.get(name, ("number", len(node.args)))
         for one in node.args[first:]:
             self._take(kind, one, name)

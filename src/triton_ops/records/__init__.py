@@ -5,7 +5,7 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 _NAMES = {
     ".bundle": "export_records import_records",
     ".key_advice": "KernelAdvice MeasuredRegret PartAdvice advise fields_of",
-    ".lock_entry": "LockedDevice LockEntry",
+    ".lock_entry": "EntryOrigin LockedDevice LockEntry OriginKind",
     ".lockfile": "FollowedLockfile Lockfile share_lockfile winners_of",
     ".misses": "Miss Misses",
     ".pinning": "LeftOut LockChange LockPlan changes lock_of updated",
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from triton_ops.records.key_advice import PartAdvice as PartAdvice
     from triton_ops.records.key_advice import advise as advise
     from triton_ops.records.key_advice import fields_of as fields_of
+    from triton_ops.records.lock_entry import EntryOrigin as EntryOrigin
     from triton_ops.records.lock_entry import LockedDevice as LockedDevice
     from triton_ops.records.lock_entry import LockEntry as LockEntry
+    from triton_ops.records.lock_entry import OriginKind as OriginKind
     from triton_ops.records.lockfile import FollowedLockfile as FollowedLockfile
     from triton_ops.records.lockfile import Lockfile as Lockfile
     from triton_ops.records.lockfile import share_lockfile as share_lockfile

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
+from typing import Any, ClassVar
 
 import msgspec
 
 from triton_ops.base import Count, Frozen, Host, NotNegative, Plain, cached_property, canonical_json
-from triton_ops.records.record import SOURCE, NotedCall, Record, Timing, time_now
+from triton_ops.records.record import NotedCall, Record, Timing, time_now
 from triton_ops.space import Config
 from triton_ops.values import Argument, Key, Mapper, Range, Trial
 
-BY_HAND = "edited by hand, and accepted"
-RECORDED = "record"
-RACED = "race"  # of a config that was expected before
-UNPROVEN = f"{RECORDED}, unproven: "  # and why
-IN_STEP = f"{RECORDED}, raced in the step "  # and its name
-EXPECTED = "expected: "  # and by what
+
+class OriginKind(Enum):
+    """The kinds of an entry's origin, each with the text that begins the `source` of an entry in a file."""
+
+    RECORD = "record"
+    UNPROVEN = "record, unproven: "  # and why
+    STEP = "record, raced in the step "  # and its name
+    RACE = "race"  # of a config that was expected before
+    EXPECTED = "expected: "  # and by what
+    REPAIRED = "repaired: "  # and why
+    BY_HAND = "edited by hand, and accepted"
+    TABLE = ""  # of another engine: the name of the table's format, and the file; or the engine that it was tuned in
+
+    @classmethod
+    def of(cls, source: str) -> OriginKind:
+        """The kind that a `source` is of; what is of no other is a table."""
+        kinds = (
+            kind for kind in cls if source == kind.value or (kind.value[-1:] == " " and source.startswith(kind.value))
+        )
+        return next(kinds, cls.TABLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +81,11 @@ class LockedTiming:
 class EntryOrigin:
     """The source of an entry, in short."""
 
-    source: str = RECORDED  # or in words what else, such as the file that was imported
+    _IN_FILE: ClassVar = ("record", "run", "created", "driver", "versions")
+
+    kind: OriginKind = OriginKind.RECORD
+    detail: str = ""  # what its kind leaves open, such as the step's name, or the file of a table
+    form: str = ""  # the format of the engine's table; empty for any other kind
     record: str = ""  # its id, of one that was repaired that of the first winner; empty if there is none
     run: str = ""  # id of the run log of that tune; empty if none was kept
     created: str = ""  # when the winner was found, or last stood a race, UTC
@@ -79,11 +98,38 @@ class EntryOrigin:
     @classmethod
     def of(cls, record: Record) -> EntryOrigin:
         """The origin of a record's winner."""
-        source = f"{UNPROVEN}{why}" if (why := record.unproven) else RECORDED
+        kind, detail = OriginKind.RECORD, ""
+        if why := record.unproven:
+            kind, detail = OriginKind.UNPROVEN, why
+        elif record.step:
+            kind, detail = OriginKind.STEP, record.step
         return cls(
-            source=f"{IN_STEP}{record.step}" if record.step and not why else source, record=record.id, run=record.run,
-            created=record.created, driver=record.key.device.get("driver"), versions=record.versions,
+            kind=kind, detail=detail, record=record.id, run=record.run, created=record.created,
+            driver=record.key.device.get("driver"), versions=record.versions,
         )  # fmt: skip
+
+    @classmethod
+    def fields_of(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields by what a file has, whose `source` tells kind, detail and form; TypeError if that is no text."""
+        if not isinstance(source := stored.get("source", OriginKind.RECORD.value), str):
+            raise TypeError(f"the source of an origin is {source!r}, and no text")
+        kind = OriginKind.of(source)
+        form, colon, detail = source.partition(": ") if kind is OriginKind.TABLE else ("", "", "")
+        if not (form and colon):
+            form, detail = "", source.removeprefix(kind.value)
+        rest = {name: stored[name] for name in cls._IN_FILE if name in stored}
+        return {**rest, "kind": kind.value, "detail": detail, "form": form}
+
+    @property
+    def in_file(self) -> dict[str, Any]:
+        """The fields as a file has them."""
+        others = {name: getattr(self, name) for name in self._IN_FILE}
+        return {**others, "source": self.source, "versions": dict(self.versions)}
+
+    @property
+    def source(self) -> str:
+        """The text that tells people where the entry comes from."""
+        return f"{self.kind.value}{self.form}{': ' if self.form else ''}{self.detail}"
 
     @property
     def tune(self) -> tuple[str, str]:
@@ -93,17 +139,17 @@ class EntryOrigin:
     @property
     def unproven(self) -> str:
         """The reason why the winner is unproven, where it was pinned all the same; empty for any other."""
-        return self.source.removeprefix(UNPROVEN) if self.source.startswith(UNPROVEN) else ""
+        return self.detail if self.kind is OriginKind.UNPROVEN else ""
 
     @property
     def step(self) -> str:
         """The name of the step in which the winner was raced in place; empty for any other."""
-        return self.source.removeprefix(IN_STEP) if self.source.startswith(IN_STEP) else ""
+        return self.detail if self.kind is OriginKind.STEP else ""
 
     @property
     def expected(self) -> bool:
         """True if a model has chosen the config, which nobody has measured."""
-        return self.source.startswith(EXPECTED)
+        return self.kind is OriginKind.EXPECTED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +176,12 @@ class LockEntry:
 
     @classmethod
     def imported(
-        cls, kernel: str, device: str, problem: Mapping[str, Any], config: Config, median_ms: float | None, source: str
-    ) -> LockEntry:
+        cls, kernel: str, device: str, problem: Mapping[str, Any], config: Config, median_ms: float | None,
+        origin: EntryOrigin,
+    ) -> LockEntry:  # fmt: skip
         """The entry of another engine's table, which answers any source of the kernel."""
         times = None if median_ms is None else LockedTiming(cache_state="warm", mode="imported", median_ms=median_ms)
-        label, origin = " ".join(f"{name}={value}" for name, value in problem.items()), EntryOrigin(source=source)
+        label = " ".join(f"{name}={value}" for name, value in problem.items())
         return cls(
             kernel=kernel, device=device, label=label, config=config, measured=times, problem=problem, origin=origin
         )
@@ -150,7 +197,8 @@ class LockEntry:
 
     def expecting(self, config: Config, default: Config, why: str, identity: Mapping[str, str]) -> LockEntry:
         """The entry with a config that a model has chosen, for the kernel of an identity."""
-        origin = EntryOrigin(source=f"{EXPECTED}{why}", created=time_now(), versions=Host.versions())
+        kind = OriginKind.EXPECTED
+        origin = EntryOrigin(kind=kind, detail=why, created=time_now(), versions=Host.versions())
         return replace(self, config=config, default=default, measured=None, identity=dict(identity), origin=origin)
 
     @cached_property
@@ -164,14 +212,18 @@ class LockEntry:
         return self.kernel, self.device, sizes, rest
 
     @property
+    def in_file(self) -> dict[str, Any]:
+        """The fields as a file has them."""
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {"origin": self.origin.in_file}
+
+    @property
     def source(self) -> dict[str, str]:
-        """The fingerprints that must be equal for the config to fit: of the kernel, and of its grid."""
-        return {name: self.identity[name] for name in SOURCE if name in self.identity}
+        """The fingerprints that must be equal for the config to fit: of the kernel, its grid and its forms."""
+        return Key.source_of(self.identity)
 
     def why_not(self, key: Key) -> str | None:
         """The reason why this entry, of the kernel and device of `key`, does not answer it; None if it does."""
-        names = [name for name, mine in self.source.items() if key.identity.get(name) != mine]
-        if names:
+        if names := Key.changes_since(self.identity, key.identity):
             return f"the kernel's {' and '.join(names)} changed since"
         return why_outside(self.problem, key.problem, self.ranges, self.ignored)
 
@@ -185,19 +237,25 @@ class LockEntry:
         pairs = [(max(mine[each.extents[0]], 1), max(theirs[each.extents[0]], 1)) for each in self.ranges]
         return sum(abs(math.log2(a / b)) for a, b in pairs)
 
-    def after_race(self, key: Key, config: Config, trial: Trial, default: Trial | None, source: str = "") -> LockEntry:
-        """The entry with the config that a race has proven, by `trial`, with the versions and the driver of `key`."""
+    def after_race(
+        self, key: Key, config: Config, trial: Trial, default: Trial | None, repaired: str = ""
+    ) -> LockEntry:
+        """The entry with the config that a race has proven, by `trial`, with the versions and the driver of `key`.
+
+        `repaired` is why it takes the place of another one; empty if it does not.
+        """
         measured = LockedTiming(
             cache_state=key.cache_state if self.measured is None else self.measured.cache_state,
             mode=trial.best_measurement.mode, median_ms=trial.median_ms,
             default_ms=default.median_ms if default is not None and default.ok else None,
             gain=None if default is None else default.over(trial),
         )  # fmt: skip
-        origin = replace(
-            self.origin, source=source or (RACED if self.origin.expected else self.origin.source), created=time_now(),
-            driver=key.device.get("driver"), versions=Host.versions(),
-        )  # fmt: skip
-        identity = {name: text for name, text in key.identity.items() if self.source or name not in SOURCE}
+        origin = replace(self.origin, created=time_now(), driver=key.device.get("driver"), versions=Host.versions())
+        if repaired or origin.expected:
+            kind = OriginKind.REPAIRED if repaired else OriginKind.RACE
+            origin = replace(origin, kind=kind, detail=repaired, form="")
+        parts = {} if self.source else Key.source_of(key.identity)
+        identity = {name: text for name, text in key.identity.items() if name not in parts}
         return replace(self, config=config, measured=measured, identity=identity, origin=origin)
 
     def record_after(self, record: Record, trial: Trial, default: Trial | None) -> Record:
@@ -205,7 +263,7 @@ class LockEntry:
 
         The kernel and the grid are those of the record.
         """
-        own = {name: text for name, text in record.key.identity.items() if name in SOURCE}
+        own = Key.source_of(record.key.identity)
         device = {**record.key.device, "driver": self.origin.driver}
         beside = default is not None and default.ok and default.config == record.default
         return replace(

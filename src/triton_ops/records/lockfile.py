@@ -28,7 +28,7 @@ import msgspec
 
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, cached_property, canonical_json
 from triton_ops.exceptions import LockfileError, SpaceError
-from triton_ops.records.lock_entry import BY_HAND, EXPECTED, LockedDevice, LockEntry
+from triton_ops.records.lock_entry import EntryOrigin, LockedDevice, LockEntry, OriginKind
 from triton_ops.records.record import Record, with_defaults
 from triton_ops.records.store import check_kind
 from triton_ops.settings import expanded
@@ -119,7 +119,7 @@ class Pinned:
         how = "expected" if origin.expected else "found"
         parts = [f"lockfile, {self.rung}: ({self.entry.config}) {how} for {label}"]
         if origin.expected:
-            parts.append(origin.source.removeprefix(EXPECTED))
+            parts.append(origin.detail)
         if self.borrowed_from is not None:
             parts.append(f"borrowed from {self.borrowed_from.name}")
         parts += map(str, self.entry.ranges)
@@ -299,7 +299,7 @@ class Lockfile:
             content = _object(without_conflicts(_text_in(where).decode("utf-8", "replace")))
             entries = [entry if _damage(entry) is None else _by_hand(entry) for entry in content["entries"]]
             lock = _build({**content, "entries": entries})
-        by_hand = tuple(entry for entry in lock.entries if entry.origin.source == BY_HAND)
+        by_hand = tuple(entry for entry in lock.entries if entry.origin.kind is OriginKind.BY_HAND)
         for entry in by_hand:
             if why := why_not_of_a_file(entry.config) or why_not_of_a_file(entry.default or {}):
                 hint = "correct the entry, or tune the kernel with a space that has the option"
@@ -365,8 +365,8 @@ def _changes(path: Path, before: tuple[int, ...]) -> bool:
 
 def _contents(lock: Lockfile) -> dict[str, Any]:
     """The lockfile as plain JSON values. It is turned into text and back, since readers take the checksum of that."""
-    content = msgspec.to_builtins(lock, enc_hook=Config.encode)
-    plain = json.loads(canonical_json(content))
+    whole = {"devices": lock.devices, "entries": [entry.in_file for entry in lock.entries]}
+    plain = json.loads(canonical_json(msgspec.to_builtins(whole, enc_hook=Config.encode)))
     for entry in plain["entries"]:
         if entry["call"] is None:
             del entry["call"]  # only entries of decorated kernels have the field
@@ -408,7 +408,7 @@ def _damage(content: Mapping[str, Any]) -> str | None:
 
 def _by_hand(entry: Mapping[str, Any]) -> dict[str, Any]:
     origin = entry.get("origin")
-    return {**entry, "origin": {**origin, "source": BY_HAND} if isinstance(origin, dict) else {"source": BY_HAND}}
+    return {**entry, "origin": {**(origin if isinstance(origin, dict) else {}), "source": OriginKind.BY_HAND.value}}
 
 
 def _build(content: Mapping[str, Any]) -> Lockfile:
@@ -419,6 +419,9 @@ def _build(content: Mapping[str, Any]) -> Lockfile:
         _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
     errors = msgspec.ValidationError, SpaceError, TypeError, ValueError, RecursionError
     with LockfileError.when("it is not well formed", "`triton-ops lock` writes one", *errors):
+        for entry in plain:
+            if isinstance(origin := entry.get("origin"), dict):
+                entry["origin"] = EntryOrigin.fields_of(origin)
         plain_lock = {"devices": content.get("devices"), "entries": plain}
         lock = Sealed.typed(plain_lock, Lockfile, Config.decode)
     return with_defaults(lock)

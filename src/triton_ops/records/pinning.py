@@ -12,9 +12,9 @@ from typing import Any, Literal
 from triton_ops.base import canonical_json
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError
-from triton_ops.records.lock_entry import UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
+from triton_ops.records.lock_entry import EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile, lock_for
-from triton_ops.records.record import SOURCE, Record
+from triton_ops.records.record import Record
 from triton_ops.space import Config
 from triton_ops.values import BucketRule, Key, Mapper, Nearest
 
@@ -153,21 +153,19 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
     return lock_for(devices.values(), plan.with_ranges(pinned)), tuple(left_out)
 
 
-def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, all_sources: bool = False) -> Lockfile:
+def updated(old: Lockfile, new: Lockfile, *, all_sources: bool = False) -> Lockfile:
     """The entries of `new`, and those of `old` that they do not replace.
 
     An entry is replaced by one for the same problem on the same device, and by any of the same kernel whose source is
-    another, unless `all_sources` is set; one of the same tune that has raced since keeps all but its ranges. One that
-    stays, and whose record was left out as unproven, is marked as that.
+    another, unless `all_sources` is set; one of the same tune that has raced since keeps all but its ranges.
     """
     sources: dict[str, list[dict[str, str]]] = {}
     for entry in new.entries:
         sources.setdefault(entry.kernel, []).append(entry.source)
     renamed = {_facts(device): device.alias for device in new.devices}
     aliases = {device.alias: renamed.get(_facts(device), device.alias) for device in old.devices}
-    unproven = {(each.record.id, each.record.run): each.record.unproven for each in left_out}
     stays = [
-        _mark_unproven(replace(entry, device=aliases[entry.device]), unproven.get(entry.origin.tune, ""))
+        replace(entry, device=aliases[entry.device])
         for entry in old.entries
         if all_sources or entry.kernel not in sources or entry.source in sources[entry.kernel]
     ]
@@ -184,14 +182,6 @@ def _newer(entry: LockEntry, old: LockEntry | None) -> LockEntry:
     if old is None or old.origin.tune != entry.origin.tune or old.origin.created <= entry.origin.created:
         return entry
     return replace(entry, config=old.config, measured=old.measured, identity=old.identity, origin=old.origin)
-
-
-def _mark_unproven(entry: LockEntry, unproven: str) -> LockEntry:
-    """An entry that says why its winner is unproven, as the records of earlier versions do not; else the entry."""
-    if not unproven:
-        return entry
-    times = None if entry.measured is None else replace(entry.measured, gain=None)
-    return replace(entry, measured=times, origin=replace(entry.origin, source=f"{UNPROVEN}{unproven}"))
 
 
 def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan: LockPlan) -> LockEntry:
@@ -230,8 +220,7 @@ def _why_left(
 def _sources(newest: Sequence[Record]) -> dict[str, dict[str, str]]:
     """The source of the record of each kernel that was made last, whatever its cache state."""
     records = sorted(newest, key=attrgetter("created"), reverse=True)
-    return {each.key.kernel: {name: each.key.identity[name] for name in SOURCE if name in each.key.identity}
-            for each in reversed(records)}  # fmt: skip
+    return {each.key.kernel: Key.source_of(each.key.identity) for each in reversed(records)}
 
 
 _FACTS = ("kind", "name", "arch", "units", "threads")

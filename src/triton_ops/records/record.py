@@ -51,7 +51,6 @@ _MOST_FAILURES = 32  # that are kept
 _MOST_TUNES = 3  # that go on with each other, before the next call is answered with what they have
 _AT_END = ("complete", "settled")  # searches that no budget has cut off
 
-SOURCE = ("source", "grid")  # the parts of an identity that are the kernel's, and no version
 KIND = "triton-ops record"
 SCHEMA_VERSION = 2
 

@@ -135,27 +135,17 @@ class Codec(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             raise CacheError(message, hint="tune again")
         return value
 
-    def is_older(self, text: str | bytes) -> bool:
-        """True if a text is an entry of this kind in an older form, which this version does not read."""
-        kind, version = self._form_of(text)
-        return kind == self.kind and isinstance(version, int) and version < self.schema_version
-
     def protects(self, text: str | bytes) -> str | None:
         """The reason why a file, of another kind or a newer version, must not be overwritten; None if it may be."""
-        kind, version = self._form_of(text)
+        content: Mapping[str, Any] = {}
+        with contextlib.suppress(CacheError):  # it names none
+            content = parse_object(text)
+        kind, version = content.get("kind", self.kind), content.get("schema_version")
         if kind != self.kind:
             return f"it holds a value of kind {kind!r}"
         if isinstance(version, int) and version > self.schema_version:
             return f"it is of a newer version of triton-ops, with schema {version}"
         return None
-
-    def _form_of(self, text: str | bytes) -> tuple[Any, Any]:
-        """The kind and the schema version that a text names; this kind and None where it names none."""
-        try:
-            content = parse_object(text)
-        except CacheError:
-            content = {}
-        return content.get("kind", self.kind), content.get("schema_version")
 
 
 RECORDS: Codec[Record] = Codec(
@@ -370,7 +360,6 @@ class DirectoryStore(Generic[T]):
         return [self.folder / name for name in names if name.endswith(ending) and _ID.fullmatch(name[: -len(ending)])]
 
     def _read(self, path: Path) -> tuple[bytes, T] | None:
-        text = b""
         try:
             text = StoredFile(path).read(_LARGEST_BYTES)
             value = self.codec.loads(text)
@@ -379,7 +368,8 @@ class DirectoryStore(Generic[T]):
         except FileNotFoundError:
             return None
         except (CacheError, OSError) as error:
-            self._report_unread(path, text, error)
+            step = "" if getattr(error, "hint", None) else "; mend or remove it, and what it held is written anew"
+            self._report(path.name, f"{path} is ignored: {_reason(error)}{step}")
             return None
         self._forget_report(path.name)
         return text, value
@@ -410,15 +400,6 @@ class DirectoryStore(Generic[T]):
         Folder(self.folder).make()
         with Folder(self.folder).locked(wait_s=_LOCK_WAIT_S, poll_s=_POLL_S):
             yield
-
-    def _report_unread(self, path: Path, text: bytes, error: Exception) -> None:
-        """Warn that a file counts as missing; there is one warning for all files that an earlier version wrote."""
-        if self.codec.is_older(text):
-            what = f"{path}, like every {self.codec.kind} that an earlier version wrote, is ignored"
-            self._report("(older)", f"{what}: {_reason(error)}")
-        else:
-            step = "" if getattr(error, "hint", None) else "; mend or remove it, and what it held is written anew"
-            self._report(path.name, f"{path} is ignored: {_reason(error)}{step}")
 
     def _report(self, subject: str, message: str) -> None:
         with self._guard:

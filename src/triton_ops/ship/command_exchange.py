@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from triton_ops.base import counted, gain_text
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import Lockfile, LockPlan
+from triton_ops.records import EntryOrigin, Lockfile, LockPlan, OriginKind
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.portfolio import Portfolio, choose_portfolio
 from triton_ops.ship.table import Format, Names, Table, needed
@@ -50,9 +50,9 @@ def export_command(
     tables: dict[str, Mapping[str, Any]] = {}
     first: list[Table] = []
     if kernel is not None:
-        lock, prefix = Lockfile.read(lockfile), f"{format_name}: "
-        sources = {entry.origin.source for entry in lock.entries if entry.origin.source.startswith(prefix)}
-        tables = {source: form.named(Path(source.removeprefix(prefix))) for source in sources}
+        lock = Lockfile.read(lockfile)
+        origins = [entry.origin for entry in lock.entries if entry.origin.form == format_name]
+        tables = {origin.source: form.named(Path(origin.detail)) for origin in origins}
         table = Table.of_lockfile(lock, kernel, device_alias, names, values, tables)
         partner = form.partner(table.facts)
         if any(partner.items() >= each.items() for each in tables.values()):
@@ -119,11 +119,13 @@ def import_command(
         argument = [name for name in form.facts if name not in others and table.facts.get(name)]
     arguments = {text: needed(table.facts, text)[0] for text in argument if "=" not in text}
     arguments |= _values([text for text in argument if "=" in text], "--argument")
-    source = f"{format_name}: {file.name}"
-    new = table.lockfile(kernel, names, arguments, source, plan)
+    origin = EntryOrigin(kind=OriginKind.TABLE, form=format_name, detail=file.name)
+    new = table.lockfile(kernel, names, arguments, origin, plan)
     places = {entry.place for entry in new.entries}
     there = [entry for entry in Lockfile.read(lockfile, or_empty=True).entries if entry.place in places]
-    for other, number in Counter(entry.origin.source for entry in there if entry.origin.source != source).items():
+    for other, number in Counter(
+        entry.origin.source for entry in there if entry.origin.source != origin.source
+    ).items():
         tell(f"{number} rows are there already, from {other}")
     count, differs = new.add_to(lockfile, replaces=replaces)
     for was, now in differs:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 from triton_ops.base import DamagedError, NamedFile, Sealed
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
-from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, Run
+from triton_ops.records import EntryOrigin, LockedDevice, LockEntry, Lockfile, LockPlan, Run
 from triton_ops.ship.rows import ANY_ROW, RowRule
 from triton_ops.space import CONFIG_FIELDS, Config
 from triton_ops.values import ITEM_BYTES, Mapper
@@ -157,13 +157,13 @@ class Table:
         return replace(self, rows=rows, remarks=tuple(remarks))
 
     def lockfile(
-        self, kernel: str, names: Names, arguments: Mapping[str, Any], source: str, plan: LockPlan
+        self, kernel: str, names: Names, arguments: Mapping[str, Any], origin: EntryOrigin, plan: LockPlan
     ) -> Lockfile:
         """The fastest configs as a lockfile; they answer any source of the kernel.
 
-        Further arguments of each problem are those which the table has in its name only. The source says in words where
-        the table comes from, and the plan how far each config holds. SettingsError: the number of extents is not that
-        of the table's keys, or the table names no device.
+        Further arguments of each problem are those which the table has in its name only. The plan says how far each
+        config holds. SettingsError: the number of extents is not that of the table's keys, or the table names no
+        device.
         """
         device = _device(self)
         entries, back = [], {theirs: ours for ours, theirs in names.renamed.items()}
@@ -174,7 +174,7 @@ class Table:
                 raise SettingsError(message, hint=each if row.at else whole)
             problem = {**dict(zip(names.rows, row.at, strict=True)), **arguments}
             config = Config({back.get(name, name): value for name, value in row.config.items()})
-            entries.append(LockEntry.imported(kernel, device.alias, problem, config, row.median_ms, source))
+            entries.append(LockEntry.imported(kernel, device.alias, problem, config, row.median_ms, origin))
         return Lockfile((device,), tuple(plan.with_ranges(entries)))
 
 

@@ -25,7 +25,21 @@ from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import KernelTypeError, NotLoadedError, SpaceError, TargetError, TritonKernelError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.space import Config, ConfigSpace, why_not_of_a_file
-from triton_ops.values import ITEM_BYTES, Key, Mapper, Problem, Range, TensorSpec, contiguous_stride
+from triton_ops.values import (
+    ALIGNMENTS,
+    CLASS,
+    EXAMPLES,
+    ITEM_BYTES,
+    KNOWN_MULTIPLE,
+    TYPES,
+    IntegerClass,
+    Key,
+    Mapper,
+    Problem,
+    Range,
+    TensorSpec,
+    contiguous_stride,
+)
 
 Named = Operation | Kernel
 _NAME_IT = "name its file or module, if you trust it, with --kernels; in Python, give it as a target"
@@ -105,7 +119,7 @@ def check_given(kernel: Kernel, stated: Mapping[str, Any]) -> None:
 
 def has_classes(problem: Mapping[str, Any]) -> bool:
     """True if a problem has only what a compiler specialises on, for some arguments, as those of decorated kernels."""
-    return any(name.endswith(":class") for name in problem)
+    return any(name.endswith(CLASS) for name in problem)
 
 
 def specs_of(problem: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,17 +146,10 @@ def _declaration(name: str) -> Any:
     return value if is_declared(value) else None
 
 
-_CLASS = ":class"
-_STEP = 16  # Triton specialises integers on being 1, or a multiple of this
-_WIDE = 1 << 40  # a multiple of 16 that needs 64 bits
-_INTEGERS = {"1": 1, "a multiple of 16": _STEP, "no multiple of 16": _STEP + 1}
-_OTHERS: dict[str, Any] = {"float": 0.5, "bool": True, "NoneType": None}
-
-
 def stand_ins(problem: Mapping[str, Any]) -> Arguments:
     """The arguments of a problem by name, with stand-ins for tensors; what is ignored is left out."""
-    classes = {name.removesuffix(_CLASS): text for name, text in problem.items() if name.endswith(_CLASS)}
-    plain = {name: value for name, value in problem.items() if not name.endswith(_CLASS) and value != {"any": True}}
+    classes = {name.removesuffix(CLASS): text for name, text in problem.items() if name.endswith(CLASS)}
+    plain = {name: value for name, value in problem.items() if not name.endswith(CLASS) and value != {"any": True}}
     arguments = {name: _argument(value, classes.get(name)) for name, value in plain.items()}
     arguments.update({name: _of_class(name, text) for name, text in classes.items() if name not in plain})
     return Arguments(keyword=arguments)
@@ -174,33 +181,29 @@ def _replace_extents(name: str, argument: Any, values: Mapping[str, int]) -> Any
 
 
 def _argument(value: Any, kind: str | None) -> Any:
-    if isinstance(value, str) and value.partition(" ")[0] in ITEM_BYTES and kind in ("aligned", "not aligned"):
+    if isinstance(value, str) and value.partition(" ")[0] in ITEM_BYTES and kind in ALIGNMENTS.values():
         dtype, _, shape = value.partition(" ")
-        extents = tuple(int(extent) for extent in shape.split("x")) if shape else (_STEP,)
-        return StandIn.of(TensorSpec(extents, dtype, aligned=kind == "aligned"))
-    if isinstance(value, str) and kind is None and value in _OTHERS:
-        return _OTHERS[value]
+        extents = tuple(int(extent) for extent in shape.split("x")) if shape else (KNOWN_MULTIPLE,)
+        return StandIn.of(TensorSpec(extents, dtype, aligned=kind == ALIGNMENTS[True]))
+    if isinstance(value, str) and kind is None and value in TYPES:
+        return EXAMPLES[value]
     argument = Problem.from_plain(value)
     return StandIn.of(argument) if isinstance(argument, TensorSpec) else argument
 
 
 def _of_class(name: str, text: Any) -> Any:
     """A value of a class, which is that of an integer, or a constant itself."""
-    if not isinstance(text, str):
-        return text
-    narrow = text.removesuffix(" of 64 bits")
-    if narrow in _INTEGERS:
-        return _INTEGERS[narrow] + (_WIDE if narrow != text else 0)
-    if text in ("aligned", "not aligned"):
+    if text in ALIGNMENTS.values():
         raise KernelTypeError(f"{name} is a tensor of no known dtype", hint="call the kernel with its arguments")
-    return _OTHERS.get(text, text)
+    return EXAMPLES.get(text, text) if isinstance(text, str) else text
 
 
 def _kinds(span: Range) -> list[int]:
-    multiple = -(-span.low // _STEP) * _STEP or _STEP
-    values = {span.low if span.low == 1 else None, multiple if multiple <= span.high else None}
-    other = next((v for v in range(span.low, min(span.high, span.low + 2) + 1) if v > 1 and v % _STEP), None)
-    return sorted(value for value in {*values, other} if value is not None) or [span.low]
+    """The least value of each class in a range, of extents from 1 on."""
+    low = max(span.low, 1)
+    values = (-(-low // KNOWN_MULTIPLE) * KNOWN_MULTIPLE, low + 2, low + 1, low)
+    least = {IntegerClass.of(value): value for value in values if value <= span.high}
+    return sorted(least.values()) or [span.low]
 
 
 UNREACHABLE = "no launch finds it"
@@ -293,9 +296,7 @@ class BoundEntry:
         return self.kernel.compile(config.with_members(members), arguments)
 
     def _why_unreachable(self, lock: Lockfile) -> str | None:
-        source = {name: text for name, text in self.kernel.identity.items() if name in self.entry.source}
-        parts = [name for name, text in self.entry.source.items() if source.get(name) != text]
-        if parts:
+        if parts := Key.changes_since(self.entry.identity, self.kernel.identity):
             return f"{UNREACHABLE}: the kernel's {' and '.join(parts)} changed since"
         if (pinned := lock.find(self.key_on())) is None:
             return f"{UNREACHABLE}: {lock.why_not(self.key_on())}"

@@ -40,6 +40,7 @@ from triton_ops.records import (
     Lockfile,
     LockPlan,
     NotedCall,
+    OriginKind,
     Record,
     Runs,
     cache_folder,
@@ -489,7 +490,7 @@ class _Case:
     def doubt(self) -> tuple[bool, float]:
         """Orders entries by what they may have lost: those never measured like this first, then long launches."""
         entry = self.bound.entry
-        unknown = entry.measured is None or bool(entry.drift(self.key)) or "by hand" in entry.origin.source
+        unknown = entry.measured is None or bool(entry.drift(self.key)) or entry.origin.kind is OriginKind.BY_HAND
         return unknown, 0.0 if entry.measured is None else entry.measured.median_ms
 
     def verdict(self, lock: Lockfile) -> Verdict:
@@ -536,7 +537,7 @@ class _Case:
         entry = verdict.entry
         own, winner = trial_of(race, entry.config), trial_of(race, rival)
         assert winner is not None  # it has won
-        becomes = entry.after_race(self.key, rival, winner, race.default, f"repaired: {why}")
+        becomes = entry.after_race(self.key, rival, winner, race.default, why)
         entries = tuple(becomes if each == entry else each for each in lock.entries)
         refused = replace(self.bound, entry=becomes).why_invalid(replace(lock, entries=entries))
         if refused is not None:

@@ -9,8 +9,10 @@ _NAMES = {
     ".key": "Argument Key Problem",
     ".resources": "Resources",
     ".sizes": "class_cut typical typical_argument typical_memory",
+    ".specialised": "ALIGNMENTS CLASS EXAMPLES TYPES IntegerClass class_of",
     ".tensors": (
-        "ALIGNMENT_BYTES ITEM_BYTES STORED_ALONE TensorSpec as_stored contiguous_stride dtype_name is_fake item_bytes"
+        "ALIGNMENT_BYTES ITEM_BYTES KNOWN_MULTIPLE STORED_ALONE TensorSpec as_stored contiguous_stride dtype_name "
+        "is_aligned is_fake item_bytes"
     ),
     ".tolerance": "Tolerance as_callable",
     ".trial": "Compiled KernelMetrics Measurement Status Trial TuningResult",
@@ -33,13 +35,21 @@ if TYPE_CHECKING:
     from triton_ops.values.sizes import typical as typical
     from triton_ops.values.sizes import typical_argument as typical_argument
     from triton_ops.values.sizes import typical_memory as typical_memory
+    from triton_ops.values.specialised import ALIGNMENTS as ALIGNMENTS
+    from triton_ops.values.specialised import CLASS as CLASS
+    from triton_ops.values.specialised import EXAMPLES as EXAMPLES
+    from triton_ops.values.specialised import TYPES as TYPES
+    from triton_ops.values.specialised import IntegerClass as IntegerClass
+    from triton_ops.values.specialised import class_of as class_of
     from triton_ops.values.tensors import ALIGNMENT_BYTES as ALIGNMENT_BYTES
     from triton_ops.values.tensors import ITEM_BYTES as ITEM_BYTES
+    from triton_ops.values.tensors import KNOWN_MULTIPLE as KNOWN_MULTIPLE
     from triton_ops.values.tensors import STORED_ALONE as STORED_ALONE
     from triton_ops.values.tensors import TensorSpec as TensorSpec
     from triton_ops.values.tensors import as_stored as as_stored
     from triton_ops.values.tensors import contiguous_stride as contiguous_stride
     from triton_ops.values.tensors import dtype_name as dtype_name
+    from triton_ops.values.tensors import is_aligned as is_aligned
     from triton_ops.values.tensors import is_fake as is_fake
     from triton_ops.values.tensors import item_bytes as item_bytes
     from triton_ops.values.tolerance import Tolerance as Tolerance

@@ -112,6 +112,7 @@ class Key:
     """Kernel, problem, device and cache state for which a winner holds."""
 
     UNKNOWN: ClassVar[str] = "unknown"
+    FORM: ClassVar[str] = "form "  # begins the name of a part of the identity that one form of a kernel has
 
     kernel: str
     problem: Mapping[str, Argument]  # argument name to scalar, or to `{shape, dtype, stride, aligned}`
@@ -156,6 +157,21 @@ class Key:
         values = (*self.problem.values(), self.held_to.get("check"))
         reasons = (value for value in values if isinstance(value, str) and value.startswith(f"{self.UNKNOWN}: "))
         return self.identity.get(self.UNKNOWN) or next(reasons, None)
+
+    @classmethod
+    def source_of(cls, identity: Mapping[str, str]) -> dict[str, str]:
+        """The parts of an identity that are the kernel's, and no version: its source, its grid and further forms."""
+        names = ("source", "grid", *(name for name in identity if name.startswith(cls.FORM)))
+        return {name: identity[name] for name in names if name in identity}
+
+    @classmethod
+    def changes_since(cls, then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+        """The parts of an earlier identity's source that are others now.
+
+        A form that is missing now, as where the installed Triton cannot run it, says nothing of the others.
+        """
+        parts = cls.source_of(then).items()
+        return [name for name, text in parts if now.get(name, text if name.startswith(cls.FORM) else None) != text]
 
     @property
     def unknown_note(self) -> str:

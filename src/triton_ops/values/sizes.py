@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from triton_ops.values.tensors import TensorSpec, contiguous_stride
+from triton_ops.values.tensors import KNOWN_MULTIPLE, TensorSpec, contiguous_stride
 
 _EXACT = 16  # below it each size is a class of its own
 _WHOLE = 64  # below it a power of two has one part
@@ -20,7 +20,7 @@ def typical(size: int) -> int:
     part = _part(size)
     if size % part == 0:
         return size
-    multiple = 16 if size % 16 == 0 else 8 if size % 8 == 0 else 1
+    multiple = KNOWN_MULTIPLE if size % KNOWN_MULTIPLE == 0 else 8 if size % 8 == 0 else 1
     return (size // part + 1) * part - multiple
 
 

@@ -39,8 +39,8 @@ STORED_ALONE = ("float8_e8m0fnu", "float4_e2m1fn_x2")
 _NO_ROOM = "(?i)MemoryError|out of memory|allocate memory|overflow"
 _OUTLIERS = 1e-3  # of the values
 _OUTLIER = 10.0  # times as large
-ALIGNMENT_BYTES = 16  # Triton specialises pointers on being a multiple of this
-_KNOWN_MULTIPLE = 16  # of strides, which Triton specialises as it does pointers
+KNOWN_MULTIPLE = 16  # Triton specialises code on whether integers, strides and addresses are multiples of this
+ALIGNMENT_BYTES = KNOWN_MULTIPLE
 _SHORT = {
     "fp64": "float64", "f64": "float64", "double": "float64", "fp32": "float32", "f32": "float32", "float": "float32",
     "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16",
@@ -92,6 +92,11 @@ def is_fake(value: Any) -> bool:
     """True if a value is one of the tensors without memory with which torch traces; told without importing torch."""
     fakes = sys.modules.get("torch._subclasses.fake_tensor")
     return fakes is not None and bool(fakes.is_fake(value))
+
+
+def is_aligned(tensor: Any) -> bool:
+    """Tell whether a torch tensor begins at a multiple of 16 bytes, as one of a trace does."""
+    return is_fake(tensor) or bool(tensor.data_ptr() % ALIGNMENT_BYTES == 0)
 
 
 def _whole(number: Any) -> int:
@@ -175,7 +180,7 @@ class TensorSpec:
             tuple(tensor.shape),
             str(tensor.dtype),
             tuple(tensor.stride()),
-            aligned=is_fake(tensor) or tensor.data_ptr() % ALIGNMENT_BYTES == 0,
+            aligned=is_aligned(tensor),
         )
 
     @classmethod
@@ -216,7 +221,7 @@ class TensorSpec:
         Of other strides Triton's compiler knows nothing: in bfloat16 rows of 3,000 elements begin at multiples of 16
         bytes, which descriptors can use, and pointers cannot.
         """
-        known = self.aligned and all(step == 1 or step % _KNOWN_MULTIPLE == 0 for step in self.strides)
+        known = self.aligned and all(step == 1 or step % KNOWN_MULTIPLE == 0 for step in self.strides)
         return ALIGNMENT_BYTES if known else item_bytes(self.dtype)
 
     def __str__(self) -> str:

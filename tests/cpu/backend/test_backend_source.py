@@ -11,8 +11,9 @@ from types import ModuleType
 
 import pytest
 
+from triton_ops import kernels
 from triton_ops.backend import Layers, Source
-from triton_ops.backend.origins import is_users
+from triton_ops.backend.origins import Home
 
 BASE = """
     import math
@@ -399,8 +400,8 @@ def test_a_part_of_a_compiled_module_belongs_to_the_package_of_that_module(monke
     pytest.importorskip("triton.language")
     part = ModuleType("triton._C.libtriton.part")
     monkeypatch.setitem(sys.modules, part.__name__, part)
-    assert not is_users(part.__name__, None, "kernels")
-    assert is_users("nowhere.to.be.found", None, "kernels")
+    assert not Home("kernels").holds(part.__name__)
+    assert Home("kernels").holds("nowhere.to.be.found")
 
 
 def test_what_this_package_does_around_a_function_is_no_part_of_it_wherever_the_package_lies():
@@ -409,5 +410,5 @@ def test_what_this_package_does_around_a_function_is_no_part_of_it_wherever_the_
 
     own = functools.partial(Layers.placed, first)
     assert source_fingerprint(own) == source_fingerprint(functools.partial(Layers.placed, first))
-    assert not is_users("triton_ops.backend.origins", Layers.placed.__code__.co_filename, "functools")
-    assert is_users("triton_ops.backend.origins", Layers.placed.__code__.co_filename, "triton_ops")
+    for home in (Home("functools"), Home("triton_ops"), Home.of(kernels.load)):
+        assert not home.holds("triton_ops.backend.origins", Layers.placed.__code__.co_filename)

@@ -184,7 +184,7 @@ def test_identity_and_names_are_those_of_the_first_and_change_with_every_form():
     assert (kernel.name, kernel.outputs, kernel.parameter_names) == (first.name, ("c",), first.parameter_names)
     assert kernel.parsed is None
     other = FormsKernel({"triton": first, "gluon": first})
-    assert other.identity["forms"] != kernel.identity["forms"]
+    assert other.identity["form gluon"] != kernel.identity["form gluon"]
 
 
 def test_the_space_has_the_form_in_gluon_where_it_can_compute():

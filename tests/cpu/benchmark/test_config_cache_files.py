@@ -188,61 +188,6 @@ def test_a_read_only_folder_is_read_and_memory_keeps_the_rest() -> None:
         shutil.rmtree(folder)
 
 
-# The older layout
-
-
-def older(folder: Path, name: str, content: str) -> Path:
-    path = folder / f"{hashlib.md5(name.encode()).hexdigest()}.json"
-    path.write_text(content)
-    return path
-
-
-def test_the_documented_example_of_an_older_name(tmp_path: Path) -> None:
-    path = tmp_path / "77c389ef90b5c726b3fb234f720e69ae.json"
-    path.write_text(json.dumps(CONFIG, indent=2))
-    cache = ConfigCache(tmp_path)
-    assert cache.get(*KEY) is None  # never without being asked
-    assert cache.import_md5(*KEY)
-    assert cache.get(*KEY) == CONFIG
-    assert ConfigCache(tmp_path).get(*KEY) == CONFIG
-    assert not cache.import_md5(*KEY)
-    cache.clear()
-    assert json.loads(path.read_text()) == CONFIG
-    assert cache.import_md5("fp8_gemm", [4096, 4096, 4096], "cuda:0")
-
-
-def test_older_entries_of_lists_ints_and_strings_are_found(tmp_path: Path) -> None:
-    older(tmp_path, "k_[8, 8]_cpu", '{"n": 1}')
-    older(tmp_path, "k_1024_cpu", '{"n": 2}')
-    older(tmp_path, "k_small_cpu", '{"n": 3}')
-    cache = ConfigCache(tmp_path)
-    for number, size in enumerate([(8, 8), 1024, "small"], start=1):
-        assert cache.import_md5("k", size, "cpu")
-        assert cache.get("k", size, "cpu") == {"n": number}
-    assert not cache.import_md5("k", "missing", "cpu")
-
-
-def test_a_newer_entry_is_kept(tmp_path: Path) -> None:
-    older(tmp_path, "k_1_cpu", '{"n": 1}')
-    cache = ConfigCache(tmp_path)
-    cache.set("k", 1, "cpu", {"n": 2})
-    assert not cache.import_md5("k", 1, "cpu")
-    assert cache.get("k", 1, "cpu") == {"n": 2}
-
-
-@pytest.mark.parametrize("content", ["", "[1]", "{torn", '{"n": NaN}'])
-def test_a_bad_older_entry_is_ignored(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
-    path = older(tmp_path, "k_1_cpu", content)
-    assert not ConfigCache(tmp_path).import_md5("k", 1, "cpu")
-    assert len(caplog.records) == 1
-    assert path.read_text() == content
-
-
-def test_older_entries_need_a_folder() -> None:
-    with pytest.raises(CacheError, match="from a folder"):
-        ConfigCache().import_md5(*KEY)
-
-
 # Many at once
 
 

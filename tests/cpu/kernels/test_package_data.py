@@ -1,12 +1,14 @@
 """Winners that come with a package: where they stand in the ladder, how they are made, and that a wheel holds them."""
 
+import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections import OrderedDict
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from benchmarks.shipped import package_data
 
 from tests.near import drawn
 from triton_ops import exceptions, kernels, on_miss, share_lockfile
-from triton_ops.backend import Source, matrix_descriptor
+from triton_ops.backend import FormsKernel, callables
 from triton_ops.base import host
 from triton_ops.benchmark.command_bench import BenchRequest, bench_contestants
 from triton_ops.device import DeviceSpec
@@ -29,7 +31,7 @@ from triton_ops.records.store import open_store
 from triton_ops.request import TuneOptions, TuneProblem, request
 from triton_ops.space import Config
 from triton_ops.typed import TypedProblem
-from triton_ops.values import Key, dtype_name
+from triton_ops.values import Key
 
 pytestmark = pytest.mark.triton
 
@@ -250,6 +252,26 @@ def test_entries_of_an_earlier_source_are_found_and_removed(tmp_path, capsys):
     assert package_data.main(["--check", "--winners", str(winners)]) == 0
 
 
+def test_the_entries_of_a_kernel_are_kept_over_a_change_that_does_not_matter(tmp_path, capsys):
+    _, made = of_named_problem()
+    older = {**made.key.identity, "source": "earlier", "triton": "3.0.0", "part that is no more": "1"}
+    path = tmp_path / "nvidia-h200.lock.json"
+    lock, _ = lock_of([replace(made, key=replace(made.key, identity=older))])
+    gone = [replace(lock.entries[0], label="gone", config=Config(BLOCK_SIZE=63), ranges=lock.entries[0].ranges)]
+    for entries in (lock.entries, gone):
+        replace(lock, entries=tuple(entries)).write(path)
+        package_data.main(["--rekey", "matmul", "--winners", str(tmp_path)])
+        assert capsys.readouterr().out == "every entry was of the present source\n"
+        assert package_data.main(["--rekey", "softmax", "--winners", str(tmp_path)]) == 0
+        answer = capsys.readouterr().out
+        (entry,) = Lockfile.read(path).entries
+        if entries is gone:  # its config is none of the space
+            assert (entry.source["source"], answer) == ("earlier", "every entry was of the present source\n")
+        else:
+            assert dict(entry.identity) == {**made.key.identity, "triton": "3.0.0"}
+            assert answer == f"nvidia-h200.lock.json: softmax {made.key.label}\n"
+
+
 def test_every_lockfile_of_the_package_can_be_read_and_names_only_shipped_kernels():
     for path in kernels.WINNERS.glob("*.lock.json"):
         lock = Lockfile.read(path)
@@ -278,30 +300,81 @@ def test_calls_take_every_winner_of_the_package(capsys):
     assert package_data.main(["--check"]) == 0, f"{capsys.readouterr().out}: these kernels run with their default now"
 
 
-@pytest.mark.parametrize("name", ["fp8_gemm", "gated_mlp"])
-def test_what_makes_descriptors_is_as_it_was_when_winners_were_found(name):
-    now = kernels.load(name).kernel.identity
-    paths = Path(kernels.__file__).with_name("winners").glob("*.lock.json")
-    result = [entry.identity for path in paths for entry in Lockfile.read(path).entries if entry.kernel == name]
-    assert result
-    assert {identity["made"] for identity in result} == {now["made"]}
+MOVED = {"kernel": "device_code", "jit": "pieces", "tiles": "host_code", "call": "checks"}
 
 
-def test_a_helper_of_a_kernel_may_lie_anywhere(monkeypatch):
-    def fingerprint():
-        return Source.of(partial(kernels.load("matmul").kernel.first.made)).fingerprint
+@pytest.fixture
+def moved(tmp_path, monkeypatch):
+    """The package of shipped kernels under another name, with other names of its files."""
+    shutil.copytree(kernels.WINNERS.parent, tmp_path / "moved_kernels", ignore=shutil.ignore_patterns("__pycache__"))
+    files = "|".join(MOVED)
+    for path in (tmp_path / "moved_kernels").rglob("*.py"):
+        text = path.read_text().replace("triton_ops.kernels", "moved_kernels")
+        text = re.sub(rf"(from moved_kernels[\w.]*\.)({files})(?= import)", lambda at: at[1] + MOVED[at[2]], text)
+        text = re.sub(
+            rf"(from moved_kernels[\w.]* import )({files})\b", lambda at: f"{at[1]}{MOVED[at[2]]} as {at[2]}", text
+        )
+        path.write_text(text)
+        path.rename(path.with_stem(MOVED.get(path.stem, path.stem)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("moved_kernels")
+    for name in [each for each in sys.modules if each.partition(".")[0] == "moved_kernels"]:
+        del sys.modules[name]
 
-    before = fingerprint()
-    for helper in (dtype_name, matrix_descriptor):
-        monkeypatch.setattr(helper, "__module__", "triton_ops.base.files")
-    assert fingerprint() == before
+
+@pytest.mark.processes  # it reads all kernels once more
+def test_kernels_whose_files_were_moved_find_every_winner(moved):
+    assert moved.load("matmul").kernel.name == "moved_kernels.matmul.device_code:matmul_kernel"
+    identities = {name: moved.load(name).kernel.identity for name in moved.names()}
+    assert identities == {name: kernels.load(name).kernel.identity for name in kernels.names()}
+    devices = {spec.name: Key.facts_of(spec) for spec in (H100, H200)}
+    entries = [(devices[lock.devices[0].name], entry) for lock in FollowedLockfile.shared() for entry in lock.entries]
+    assert len(entries) > 200
+    for device, entry in entries:
+        identity = identities[entry.kernel]
+        key = Key(kernel=entry.kernel, problem=entry.problem, identity=identity, device=device, cache_state="cold")
+        found = [answer.config for _, answer in sources.shipped(key, [], drifted=True)]
+        assert found == [entry.config], f"{device['name']}: {entry.kernel} {entry.label}"
+
+
+def test_where_a_form_cannot_be_made_the_winners_of_the_others_stay():
+    of_both = kernels.load("fp8_gemm").kernel
+    first = of_both.forms["triton"]
+    alone, changed = FormsKernel({"triton": first}), FormsKernel({"triton": first, "gluon": first})
+    assert Key.changes_since(of_both.identity, alone.identity) == []
+    assert Key.changes_since(of_both.identity, changed.identity) == ["form gluon"]
+
+
+def test_a_winner_of_an_earlier_form_is_not_borrowed():
+    here = key_here()
+    key = replace(here, identity={**here.identity, "form gluon": "now"})
+    earlier = replace(key, identity={**key.identity, "form gluon": "earlier", "grid": "another"})
+    assert sources._distance(key, earlier, (), near=True) is None
+    assert sources._distance(here, earlier, (), near=True) is not None, "the form is missing here"
+
+
+def test_what_a_kernel_is_known_by_names_no_module_and_no_bytecode(monkeypatch):
+    """Bytecode, as of a lambda, is another one in each version of Python."""
+    every = []
+
+    class Noted(callables.Reader):
+        def read(self, name, value):
+            super().read(name, value)
+            every.append(self.parts)
+
+    monkeypatch.setattr(callables, "Reader", Noted)
+    monkeypatch.setattr(callables, "_sources", OrderedDict())
+    for name in kernels.names():
+        kernels.load(name).kernel.identity  # noqa: B018
+    texts = {text for parts in every for text in parts.values() if not text.startswith("Module(body=[FunctionDef(")}
+    assert {text for text in texts if re.search(r"\.\D|\(", text)} == set()
+    assert {"triton", "triton_ops"} <= texts
 
 
 def test_how_a_package_is_imported_is_no_part_of_a_kernel(monkeypatch):
     def identity():
-        grid = kernels.load("matmul").kernel.first.grid
-        result = Source.of(partial(grid))  # a new callable, which no earlier answer stands for
-        return result.fingerprint, result.packages
+        monkeypatch.setattr(callables, "_sources", OrderedDict())
+        return dict(kernels.load("matmul").kernel.identity)
 
     before = identity()
     monkeypatch.setitem(exceptions.INSTALL, "torch", "another hint")

@@ -14,7 +14,7 @@ from triton_ops.exceptions import LockfileError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.records.lock_entry import EntryOrigin as Origin
 from triton_ops.records.lock_entry import LockedTiming as Measured
-from triton_ops.records.lock_entry import why_outside
+from triton_ops.records.lock_entry import OriginKind, why_outside
 from triton_ops.records.lockfile import loads, without_conflicts
 from triton_ops.records.pinning import changes
 from triton_ops.space import Config
@@ -369,3 +369,35 @@ def test_a_lockfile_that_is_not_there_or_cannot_be_written_is_told(tmp_path):
         Lockfile.read(tmp_path / "none.json")
     with pytest.raises(LockfileError, match="cannot be written"):
         lock().write(tmp_path)
+
+
+@given(st.sampled_from(OriginKind), st.text(max_size=8))
+@example(OriginKind.TABLE, "E=8,N=7168.json")
+def test_an_origin_is_read_as_it_was_written(kind, text):
+    form = "vllm-moe" if kind is OriginKind.TABLE else ""
+    origin = Origin(kind=kind, form=form, detail=text if kind.value[-1:] in ("", " ") else "", driver="570.1")
+    written = lock(entry(origin=origin))
+    assert loads(written.text) == written
+    assert f'"source": {json.dumps(origin.source, ensure_ascii=False)}' in written.text
+
+
+@given(st.text(max_size=8), st.sampled_from(OriginKind))
+def test_the_text_of_an_origin_stays_as_a_file_has_it(text, kind):
+    fields = Origin.fields_of({"source": kind.value + text})
+    assert Origin(**{**fields, "kind": OriginKind(fields["kind"])}).source == kind.value + text
+
+
+def sealed(content):
+    """The content of a lockfile with the checksums of what it now holds."""
+    rest = {name: value for name, value in content.items() if name != Sealed.CHECKSUM}
+    entries = [
+        Sealed({name: value for name, value in each.items() if name != Sealed.CHECKSUM}) for each in rest["entries"]
+    ]
+    return Sealed({**rest, "entries": entries})
+
+
+def test_an_origin_whose_source_is_no_text_is_refused():
+    content = json.loads(lock(entry()).text)
+    content["entries"][0]["origin"]["source"] = 5
+    with pytest.raises(LockfileError, match="source of an origin is 5, and no text"):
+        loads(json.dumps(sealed(content)))

@@ -9,7 +9,7 @@ import pytest
 from tests.cpu.serving.test_model import DEEPSEEK, LLAMA, MIXTRAL, labels
 from tests.cpu.serving.test_plugins import _counts_of_its_own, counted, engines
 from tests.cpu.serving.test_tables import model_file
-from triton_ops.records import Lockfile, LockPlan
+from triton_ops.records import EntryOrigin, Lockfile, LockPlan, OriginKind
 from triton_ops.ship import Names, Table, TableRow
 from triton_ops.space import Config
 from triton_ops_serving import plugins
@@ -28,9 +28,10 @@ ROW = {"block_m": 16, "block_n": 64, "block_k": 64, "num_warps": 4, "num_ctas": 
 
 def lockfile(path, rows):
     """A lockfile with rows of tables: of (format, row's name, facts) the configs by size."""
+    origin = EntryOrigin(kind=OriginKind.TABLE, detail="vllm 0.33.0")
     locks = [
         Table({"device_name": "NVIDIA H200"}, tuple(TableRow((size,), Config(row)) for size, row in configs.items()))
-        .lockfile(form, Names((name,)), dict(facts), "vllm 0.33.0", LockPlan())
+        .lockfile(form, Names((name,)), dict(facts), origin, LockPlan())
         for (form, name, facts), configs in rows.items()
     ]  # fmt: skip
     Lockfile.merged(locks).write(path)

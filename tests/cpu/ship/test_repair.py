@@ -17,7 +17,7 @@ from triton_ops.cli.app import main
 from triton_ops.device import probe
 from triton_ops.dispatch import would_run
 from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, store_in
-from triton_ops.records.lock_entry import BY_HAND, EntryOrigin
+from triton_ops.records.lock_entry import EntryOrigin, OriginKind
 from triton_ops.records.pinning import updated
 from triton_ops.ship import verification
 from triton_ops.ship.targets import Targets
@@ -117,7 +117,9 @@ def test_an_entry_that_others_equal_is_confirmed_for_the_versions_of_the_race(sl
 
 def test_an_imported_entry_still_answers_any_source_after_a_race(times_ms, tmp_path):
     lock = lock_for(record_of(2))
-    imported = replace(lock.entries[0], identity={}, measured=None, origin=EntryOrigin(source="t4: FILE"))
+    imported = replace(
+        lock.entries[0], identity={}, measured=None, origin=EntryOrigin(kind=OriginKind.TABLE, form="t4", detail="FILE")
+    )
     (verdict,) = repaired(replace(lock, entries=(imported,)), tmp_path)
     assert (verdict.outcome, verdict.becomes.source, verdict.becomes.origin.source) == ("ok", {}, "t4: FILE")
     assert verdict.becomes.drift(record_of(2).key) == ()
@@ -162,7 +164,7 @@ def test_what_no_launch_finds_is_handed_back_and_what_has_no_time_left_is_told(t
 def test_entries_of_other_versions_or_edited_ones_race_first_and_long_launches_before_short_ones(times_ms, tmp_path):
     long = replace(record_of(2, n=5), timing=Timing(9.0, 9.0, 9.0, 3))
     lock, changed = lock_for(record_of(2), long), of_other_versions(lock_for(record_of(2, n=6)))
-    edited = replace(lock_for(record_of(2, n=3)).entries[0], measured=None, origin=EntryOrigin(source=BY_HAND))
+    edited = replace(lock_for(record_of(2, n=3)).entries[0], measured=None, origin=EntryOrigin(kind=OriginKind.BY_HAND))
     verdicts = repaired(replace(lock, entries=(*lock.entries, *changed.entries, edited)), tmp_path, seconds=0)
     assert [each.entry.problem["n"] for each in verdicts] == [6, 3, 5, 4]
 

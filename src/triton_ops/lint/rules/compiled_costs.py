@@ -20,6 +20,7 @@ from triton_ops.lint.rules.rule import Seen, Statement, UndecidedError, once, ru
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.space import UnlistedSpace
 from triton_ops.tuner import RequestedTune, Survey
+from triton_ops.values import KNOWN_MULTIPLE
 
 _HEAVY = 64
 """Elements per thread of the largest tile from which a config is compiled: below, nothing has spilled."""
@@ -167,7 +168,6 @@ def lost_occupancy(kernel: KernelReading) -> Iterable[Statement]:
 
 _NARROW_BYTES = 4  # less than a word at a time
 _WIDEST_BYTES = 16
-_EVEN = 16  # arguments are taken as multiples of this
 
 
 def _down_columns(kernel: KernelReading, variant: Variant, access: AccessFact) -> str | None:
@@ -266,7 +266,7 @@ def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
 
 def _odd_part(sums: dict[tuple[Term, ...], int], item: int) -> int | None:
     """The number that keeps a sum from being a multiple of a word; None if it is one, or if data says."""
-    even = {m: _EVEN if any(one.name == "argument" for one in m) else 1 for m in sums}
+    even = {m: KNOWN_MULTIPLE if any(one.name == "argument" for one in m) else 1 for m in sums}
     remainders = [(m, c) for m, c in sums.items() if gcd(c * even[m] * item, _WIDEST_BYTES) < _NARROW_BYTES]
     if len(remainders) != 1 or remainders[0][0] != ():
         return None

@@ -1,4 +1,4 @@
-"""Records, run logs, misses and a lockfile that the code of c7a3538a wrote are read and recalled."""
+"""Records, run logs, misses and a lockfile that the code of 778696e8 wrote are read and recalled."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 
 pytest.importorskip("triton")
 
-from tests.data.before_move import kernels
+from tests.data.earlier import kernels
 from triton_ops import FunctionKernel, TritonKernel, recall, tune
+from triton_ops.backend import Source
 from triton_ops.cli.app import main
 from triton_ops.records import Lockfile, Misses, Run, Runs, store_in
 from triton_ops.request import TuneProblem
@@ -22,9 +23,12 @@ from triton_ops.values import Key
 
 DATA = Path(kernels.__file__).parent
 WINNERS = {
-    "tests.data.before_move.kernels:column_sums": {"step": 16},
-    "tests.data.before_move.kernels:product": {"tile": 64},
-    "doubled": {"BLOCK": 128},
+    "tests.data.earlier.kernels:column_sums": {"step": 16},
+    "tests.data.earlier.kernels:product": {"tile": 64},
+    "tests.data.earlier.kernels:scaled_by": {"step": 64},
+    "tests.data.earlier.kernels:halved": {"BLOCK": 256, "num_warps": 4, "num_stages": 3},
+    "doubled": {"BLOCK": 512},
+    "row sums": {"implementation": "sum"},
 }
 SPACE = {"tile": [1, 8, 64]}
 
@@ -76,11 +80,26 @@ def test_each_file_holds_its_key(folder):
     }
 
 
+@pytest.mark.triton
+def test_each_kernel_is_known_by_what_it_was_known_by():
+    now = {
+        "tests.data.earlier.kernels:column_sums": kernels.column_sums.kernel.identity,
+        "tests.data.earlier.kernels:product": FunctionKernel(kernels.product).identity,
+        "tests.data.earlier.kernels:scaled_by": FunctionKernel(kernels.scaled).identity,
+        "tests.data.earlier.kernels:halved": {"source": Source.of(kernels.halved).fingerprint},
+        "doubled": kernels.doubled.kernel.identity,
+        "row sums": kernels.row_sums._kernel.identity,
+    }
+    for entry in Lockfile.read(DATA / "triton-ops.lock.json").entries:
+        assert entry.source == {part: now[entry.kernel][part] for part in entry.source}, entry.kernel
+
+
 def test_the_winner_of_a_callable_is_recalled_and_nothing_is_measured(folder):
     logs = sorted(folder.rglob("*.jsonl"))
     with same_machine():
         assert recall(kernels.column_sums, shape=(256,)).winner["step"] == 16
         assert recall(kernels.product, factors(), space=SPACE).winner["tile"] == 64
+        assert recall(kernels.scaled, kwargs={"count": 64}, space={"step": [4, 16, 64]}).winner["step"] == 64
         results = [tune(kernels.column_sums, shape=(256,)), tune(kernels.product, factors(), space=SPACE)]
     assert [result.from_cache for result in results] == [True, True]
     assert [dict(result.winner.config) for result in results] == [{"step": 16}, {"tile": 64}]
@@ -94,7 +113,7 @@ def recalled(cache):
 
 @pytest.mark.triton
 def test_the_winner_of_a_triton_kernel_is_recalled(interpreted, folder):
-    assert interpreted(recalled, str(folder)) == {"BLOCK": 128}
+    assert interpreted(recalled, str(folder)) == {"BLOCK": 512}
 
 
 def test_run_logs_are_read_to_their_end(folder):
@@ -107,7 +126,7 @@ def test_run_logs_are_read_to_their_end(folder):
 
 def test_misses_are_read(folder):
     (miss,) = Misses(folder).read()
-    assert (miss.key.kernel, miss.key.problem) == ("tests.data.before_move.kernels:column_sums", {"rows": 128})
+    assert (miss.key.kernel, miss.key.problem) == ("tests.data.earlier.kernels:column_sums", {"rows": 128})
     with same_machine():
         assert miss.key == TuneProblem(target=kernels.column_sums, shape=(128,), device="cpu").request().key
 
@@ -115,7 +134,8 @@ def test_misses_are_read(folder):
 def commands(cache, lockfile):
     """The exit code and the output of each command."""
 
-    product = f"{kernels.__name__}:product"
+    targets = [f"{kernels.__name__}{name}" for name in ("", ":product", ":scaled")]
+    named = [word for target in targets for word in ("--kernels", target)]
 
     def run(*words):
         text = io.StringIO()
@@ -125,7 +145,7 @@ def commands(cache, lockfile):
     with same_machine():
         return {
             "show": run("cache", "show", "--cache-dir", cache),
-            "verify": run("lock", "verify", lockfile, "--static", "--kernels", kernels.__name__, "--kernels", product),
+            "verify": run("lock", "verify", lockfile, "--static", *named),
             "lock": run("lock", "--lockfile", lockfile, "--cache-dir", cache, "--allow-unproven", "--check"),
         }
 
@@ -139,4 +159,4 @@ def test_the_command_line_reads_them(interpreted, folder, tmp_path):
     assert (code, {verdict["reason"] for verdict in verdicts["items"]}) == (0, {"nothing is measured"})
     assert {verdict["entry"]["kernel"]: verdict["entry"]["config"] for verdict in verdicts["items"]} == WINNERS
     code, plan = answers["lock"]
-    assert (code, plan["entries"], plan["changes"]) == (0, 3, [])
+    assert (code, plan["entries"], plan["changes"]) == (0, 6, [])
