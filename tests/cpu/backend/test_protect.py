@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import tensor_specs
-from triton_ops.backend import Arguments, Protection
-from triton_ops.backend.private import poison
+from triton_ops.backend import Arguments, Protection, fill_with_poison
 
 torch = pytest.importorskip("torch")
 
@@ -161,7 +160,7 @@ def test_storages_over_one_numpy_array_are_saved_whole(order):
 def test_poison_is_one_of_two_values_that_no_right_result_holds(dtype, values, make):
     output = make(3, dtype)
     for pattern, value in enumerate(values):
-        poison(output, pattern)
+        fill_with_poison(output, pattern)
         assert np.array_equal(np.asarray(output), np.full(3, value, dtype), equal_nan=dtype in ("float32", "complex64"))
 
 
@@ -170,7 +169,7 @@ def test_arrays_that_cannot_be_written_or_hold_no_numbers_are_not_poisoned():
     constant.flags.writeable = False
     for array in (constant, texts, objects):
         before = array.tolist()
-        poison(array)
+        fill_with_poison(array)
         assert array.tolist() == before
 
 
