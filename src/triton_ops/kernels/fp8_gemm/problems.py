@@ -57,12 +57,13 @@ _GLUON_HAS = {
 _PARTS_HAVE = {
     "LOADS": "pointers", "SWAPPED": False, "PROGRAMS": 0, "GROUP_SIZE_M": 8, "PROMOTE": 0, "HALVES": False, "AHEAD": 0,
 }  # fmt: skip
-_PARTS_UP_TO = 32  # rows of C
+_PARTS_UP_TO, _PARTS_COLUMNS = 32, 8192  # rows of C, and columns up to which it is the default
 _WIDE_BYTES = 4  # of an element of C: half a tile of them leaves room for three buffers
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
 _TWO_FIT = 128 * 128  # elements of a tile of which two programs have room on a multiprocessor
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill the rows of the matrix instructions
 _LONGEST_GROUP = 8  # tile rows of a group of the form in Triton
+_UNITS, _LONG = 132, 8192  # multiprocessors that tiles should fill, and terms from which steps are long
 _LEAST_PART = 32  # terms of a step that a sum of the form of parts has: what an instruction takes of 8 bits
 _MOST_STAGES = 5  # of tiles whose steps are copied slowly enough to keep the memory busy
 _MOST_UNROLLED = 16  # stages of all unrolled steps
@@ -72,10 +73,10 @@ def config_space(problem: Problem) -> ConfigSpace:
     """The space for the problem's extents, layout and precision; some thousand configs."""
     M, N, K, specs, blocked = problem["M"], problem["N"], problem["K"], problem.specs, problem["BLOCKED"]
     has_descriptors = takes_descriptors(specs["a"], specs["b"])
-    fast, result = bool(problem["FAST"]), bool(problem["C_DESCRIBED"])
+    fast, result, few = bool(problem["FAST"]), bool(problem["C_DESCRIBED"]), M <= _PARTS_UP_TO and not blocked
     whole = has_descriptors and result and not (blocked or fast) and bool(gluon_form())
     rules = (
-        *_form_rules(whole, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4, M <= _PARTS_UP_TO and not blocked),
+        *_form_rules(whole, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4, few),
         *_tile_rules(M, N, K),
         *_copy_rules(has_descriptors, result),
         *_promotion(blocked, fast),
@@ -85,7 +86,8 @@ def config_space(problem: Problem) -> ConfigSpace:
             "a step of {BLOCK_K} has terms of several scales; there is one for each 128",
         ),
     )
-    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K))
+    parts = few and 8 <= N <= _PARTS_COLUMNS and K >= 4 * _LEAST_PART
+    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, parts))
 
 
 def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
@@ -110,10 +112,10 @@ def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
         ),
         *tiles.fixed_in("gluon", {**_GLUON_TILE, **_GLUON_HAS}),
         Constraint(
-            "parts", lambda FORM, BLOCK_M, SUMS, BLOCK_K: FORM != "parts"
-            or (few and BLOCK_M <= _PARTS_UP_TO and max(SUMS, 4) * _LEAST_PART <= BLOCK_K),
-            f"the form of parts is for up to {_PARTS_UP_TO} rows without scales by block, and for steps of which each "
-            f"sum has {_LEAST_PART} terms",
+            "parts", lambda FORM, BLOCK_M, BLOCK_N, SUMS, BLOCK_K: FORM != "parts"
+            or (few and max(BLOCK_M, BLOCK_N) <= _PARTS_UP_TO and max(SUMS, 4) * _LEAST_PART <= BLOCK_K),
+            f"the form of parts is for up to {_PARTS_UP_TO} rows without scales by block, in tiles of no more rows and "
+            f"columns, and for steps of which each sum has {_LEAST_PART} terms",
         ),
         Constraint(
             "narrow", lambda FORM, BLOCK_N, BLOCK_K: FORM == "parts" or (BLOCK_N >= 16 and BLOCK_K <= 256),
@@ -254,8 +256,17 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
 
 
 @lru_cache(maxsize=1024)
-def default_config(M: int, N: int, K: int) -> Config:
-    """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms."""
+def default_config(M: int, N: int, K: int, parts: bool = False) -> Config:
+    """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms; or of the parts.
+
+    Source: of parts, what was fastest on an H200 at 16x1280x2944, 16x4096x4096, 21x800x1616 and 2x640x15696.
+    """
+    if parts:
+        half_full = 2 * -(-M // 16) * -(-N // 16) <= _UNITS
+        return Config(
+            _PARTS_HAVE, FORM="parts", BUFFERS=0, APART=False, BLOCK_M=16, BLOCK_N=8 if half_full else 16,
+            BLOCK_K=min(padded(K, 128), 1024 if K >= _LONG else 512), SUMS=4, num_warps=4, num_stages=4,
+        )  # fmt: skip
     rows, columns = min(padded(M, 16), 128), min(padded(N, 32), 64 if M <= 32 else 128)
     warps = 8 if rows * columns >= 128 * 128 else 4  # a sum that is promoted takes its registers twice
     return Config(
