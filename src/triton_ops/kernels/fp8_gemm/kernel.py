@@ -115,15 +115,16 @@ def summed(
 @triton.jit
 def written(
     total, z, z_tiles, x_scale, y_scale, bias, m0, n0, M, N, stride_xsm, stride_ysn, stride_zm, stride_zn,
-    BLOCKED: tl.constexpr, DESCRIBED: tl.constexpr, SWAPPED: tl.constexpr, HALVES: tl.constexpr,
+    BLOCKED: tl.constexpr, EARLY: tl.constexpr, DESCRIBED: tl.constexpr, SWAPPED: tl.constexpr, HALVES: tl.constexpr,
     BLOCK_M: tl.constexpr, SIDE: tl.constexpr,
 ):  # fmt: skip
-    """Divide sums by their scales unless that is done, add the bias, and write them, rounded once."""
+    """Divide sums by their scales, which were read before if EARLY, unless that is done; add the bias; round once."""
     row, column = m0 + tl.arange(0, BLOCK_M), n0 + tl.arange(0, SIDE)
     if not BLOCKED:
-        x_row = tl.load(x_scale + row * stride_xsm, mask=row < M, other=1.0)
-        y_column = tl.load(y_scale + column * stride_ysn, mask=column < N, other=1.0)
-        total = total * (1.0 / x_row)[:, None] * (1.0 / y_column)[None, :]
+        if not EARLY:
+            x_scale = tl.load(x_scale + row * stride_xsm, mask=row < M, other=1.0)
+            y_scale = tl.load(y_scale + column * stride_ysn, mask=column < N, other=1.0)
+        total = total * (1.0 / x_scale)[:, None] * (1.0 / y_scale)[None, :]
     if bias is not None:
         if SWAPPED:
             total += tl.load(bias + row, mask=row < M, other=0.0).to(tl.float32)[:, None]
@@ -149,6 +150,7 @@ def product(
     """Z[M, N] = (X[M, K] / x_scale) @ (Y[K, N] / y_scale); with SWAPPED, Z is transposed, and bias is of its rows."""
     SIDE: tl.constexpr = BLOCK_N // SUMS
     DESCRIBED: tl.constexpr = LOADS != "pointers" and Z_DESCRIBED
+    EARLY: tl.constexpr = not BLOCKED and PROGRAMS == 0 and SUMS == 1  # then nothing waits for the scales at the end
     tile_rows, tile_columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     if LOADS == "device":
         x_tiles = described(x, M, K, stride_xm, BLOCK_M, BLOCK_K)
@@ -168,6 +170,10 @@ def product(
         low = tl.zeros((BLOCK_M, SIDE), dtype=tl.float32)
         if SUMS == 2:
             high = tl.zeros((BLOCK_M, SIDE), dtype=tl.float32)
+        x_own, y_own = x_scale, y_scale
+        if EARLY:
+            x_own = own_scales(x_scale, 0, m0, M, stride_xsm, 0, True, BLOCK_M)
+            y_own = own_scales(y_scale, 0, n0, N, stride_ysn, 0, True, SIDE)
         if LOADS == "pointers":
             # A tile's corner is addressed in 64 bits, since M * K may pass 2^31; inside the tile 32 bits do.
             m, n, k = tl.arange(0, BLOCK_M), tl.arange(0, SIDE), tl.arange(0, BLOCK_K)
@@ -225,13 +231,13 @@ def product(
                 x_tile += BLOCK_K * stride_xk
                 y_tile += BLOCK_K * stride_yk
         written(
-            low, z, z_tiles, x_scale, y_scale, bias, m0, n0, M, N, stride_xsm, stride_ysn, stride_zm, stride_zn,
-            BLOCKED, DESCRIBED, SWAPPED, HALVES, BLOCK_M, SIDE,
+            low, z, z_tiles, x_own, y_own, bias, m0, n0, M, N, stride_xsm, stride_ysn, stride_zm, stride_zn,
+            BLOCKED, EARLY, DESCRIBED, SWAPPED, HALVES, BLOCK_M, SIDE,
         )  # fmt: skip
         if SUMS == 2:
             written(
                 high, z, z_tiles, x_scale, y_scale, bias, m0, n0 + SIDE, M, N, stride_xsm, stride_ysn,
-                stride_zm, stride_zn, BLOCKED, DESCRIBED, SWAPPED, HALVES, BLOCK_M, SIDE,
+                stride_zm, stride_zn, BLOCKED, EARLY, DESCRIBED, SWAPPED, HALVES, BLOCK_M, SIDE,
             )  # fmt: skip
 
 
@@ -301,5 +307,5 @@ def parts_kernel(
         right_tile += BLOCK_K * stride_bk
     written(
         tl.sum(sums, 0), c, None, a_scale, b_scale, bias, m0, n0, M, N, stride_asm, stride_bsn, N, 1,
-        False, False, False, False, BLOCK_M, BLOCK_N,
+        False, False, False, False, False, BLOCK_M, BLOCK_N,
     )  # fmt: skip
