@@ -57,13 +57,13 @@ _GLUON_HAS = {
 _PARTS_HAVE = {
     "LOADS": "pointers", "SWAPPED": False, "PROGRAMS": 0, "GROUP_SIZE_M": 8, "PROMOTE": 0, "HALVES": False, "AHEAD": 0,
 }  # fmt: skip
-_PARTS_UP_TO, _PARTS_COLUMNS = 32, 8192  # rows of C, and columns up to which it is the default
+_PARTS_UP_TO, _PARTS_COLUMNS = 32, 8192  # rows of C, and columns up to which 16 rows have it by default
 _WIDE_BYTES = 4  # of an element of C: half a tile of them leaves room for three buffers
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
 _TWO_FIT = 128 * 128  # elements of a tile of which two programs have room on a multiprocessor
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill the rows of the matrix instructions
 _LONGEST_GROUP = 8  # tile rows of a group of the form in Triton
-_UNITS, _LONG = 132, 8192  # multiprocessors that tiles should fill, and terms from which steps are long
+_UNITS, _LONG = 132, 2048  # multiprocessors that tiles should fill, and terms from which steps are long
 _LEAST_PART = 32  # terms of a step that a sum of the form of parts has: what an instruction takes of 8 bits
 _MOST_STAGES = 5  # of tiles whose steps are copied slowly enough to keep the memory busy
 _MOST_UNROLLED = 16  # stages of all unrolled steps
@@ -86,7 +86,7 @@ def config_space(problem: Problem) -> ConfigSpace:
             "a step of {BLOCK_K} has terms of several scales; there is one for each 128",
         ),
     )
-    parts = few and 8 <= N <= _PARTS_COLUMNS and K >= 4 * _LEAST_PART
+    parts = few and M <= 16 and 8 <= N <= _PARTS_COLUMNS and K >= 4 * _LEAST_PART
     return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, parts))
 
 
@@ -259,12 +259,11 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
 def default_config(M: int, N: int, K: int, parts: bool = False) -> Config:
     """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms; or of the parts.
 
-    Source: of parts, what was fastest on an H200 at 16x1280x2944, 16x4096x4096, 21x800x1616 and 2x640x15696.
+    Source: of parts, what was fast on an H200 at 16x1280x2944, 16x4096x4096, 16x1024x4096 and 2x640x15696.
     """
     if parts:
-        half_full = 2 * -(-M // 16) * -(-N // 16) <= _UNITS
         return Config(
-            _PARTS_HAVE, FORM="parts", BUFFERS=0, APART=False, BLOCK_M=16, BLOCK_N=8 if half_full else 16,
+            _PARTS_HAVE, FORM="parts", BUFFERS=0, APART=False, BLOCK_M=16, BLOCK_N=8 if 8 * _UNITS >= N else 16,
             BLOCK_K=min(padded(K, 128), 1024 if K >= _LONG else 512), SUMS=4, num_warps=4, num_stages=4,
         )  # fmt: skip
     rows, columns = min(padded(M, 16), 128), min(padded(N, 32), 64 if M <= 32 else 128)
