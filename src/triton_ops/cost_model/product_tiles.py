@@ -339,6 +339,8 @@ _FINISHING_WARPS = 8  # that keep the lanes busy; with four, a SiLU took twice a
 _SUM_BYTES = 4  # of a part: float32
 _SECOND_LAUNCH_NS = 2500.0  # from the end of a launch to the end of a small one behind it; assumed, not fitted
 _DESCRIBED_NS = 1500.0  # in which a program makes its descriptors: 1.4 to 1.7 us at 1024x1024x1024 on an H200
+_WAIT_CYCLES = 64  # of an instruction of 32 terms that is waited for; H200
+_WHOLE_TILE = 128 * 128  # elements of a tile, up to which a step's sum is promoted whole
 _MOST_TERMS = 128  # that the matrix units add up before their sums are promoted
 WARPS_BY_TURNS = 8
 _ADDS_PER_CYCLE = 128  # of one multiprocessor: float32 lanes, CUDA C++ Programming Guide
@@ -380,6 +382,8 @@ class ProductTiles:
                 loop = loop._replace(lockstep=lockstep(machine, one, footprint.serialised))
             if promoted and not form.by_turns:  # all warps promote at once, and no product runs beside it
                 loop = loop._replace(mma_cycles=loop.mma_cycles + _promotion_cycles(block, config))
+                if not self.scaled and _waits_for_each(block, config):
+                    loop = loop._replace(chain_cycles=max(loop.chain_cycles, _WAIT_CYCLES * block.step / _ONE_STEP))
             walked = _of_programs(loop, block, form, machine)
             times = loop_schedule(walked, footprint, machine)
             waits_ns = 0.0
@@ -493,6 +497,11 @@ def _promotion_cycles(block: TileBlock, config: Mapping[str, Any]) -> float:
     """Cycles in which a step's sums are added to those of earlier ones; of two sums, one is beside a product."""
     terms, sums = int(config.get("PROMOTE", 0)) or min(block.step, _MOST_TERMS), max(int(config.get("SUMS", 1)), 1)
     return block.rows * block.columns / _ADDS_PER_CYCLE * max(1.0, block.step / terms) / sums
+
+
+def _waits_for_each(block: TileBlock, config: Mapping[str, Any]) -> bool:
+    """Whether each instruction of a step is waited for: where no step's sum is promoted whole, the compiler does so."""
+    return bool(config.get("PROMOTE", 0)) or block.step > _MOST_TERMS or block.rows * block.columns > _WHOLE_TILE
 
 
 def _sums(block: TileBlock, sums: int, promoted: bool, scaled: bool) -> float:
