@@ -55,6 +55,17 @@ def fixed_in(form: str, values: Mapping[str, object]) -> Iterator[Constraint]:
         )
 
 
+def descriptor_rules(possible: bool, step: str, least: int, need: str = DESCRIBABLE) -> Iterator[Constraint]:
+    """The constraints of LOADS by descriptors, which tensors have if `possible`, of steps from `least` elements on."""
+    yield Constraint("descriptors", lambda LOADS: possible or LOADS == "pointers", f"a tensor descriptor needs {need}")
+    yield Constraint(
+        "box",
+        lambda LOADS, **own: LOADS == "pointers" or own[step] >= least,
+        f"a step of {{{step}}} fills no row of {K_STEP_BYTES} bytes of shared memory",
+        names=("LOADS", step),
+    )
+
+
 def padded(extent: int, smallest: int) -> int:
     """The next power of two from `extent` upwards, at least `smallest`."""
     return max(smallest, 1 << max(extent - 1, 0).bit_length())

@@ -11,14 +11,7 @@ from triton_ops.dispatch import compilable
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype
-from triton_ops.kernels.fp8_gemm import problems
-from triton_ops.kernels.fp8_gemm.kernel import (
-    fp8_gemm_kernel,
-    grid,
-    host_descriptors,
-    parts_grid,
-    parts_kernel,
-)
+from triton_ops.kernels.fp8_gemm import kernel, problems
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads
@@ -103,8 +96,8 @@ _KERNEL = call.ShippedKernel.of(
     "fp8_gemm",
     FormsKernel(
         {
-            "triton": TritonKernel(fp8_gemm_kernel, grid, outputs=("c",), made=host_descriptors),
-            "parts": TritonKernel(parts_kernel, parts_grid, outputs=("c",)),
+            "triton": TritonKernel(kernel.fp8_gemm_kernel, kernel.grid, outputs=("c",), made=kernel.host_descriptors),
+            "parts": TritonKernel(kernel.parts_kernel, kernel.parts_grid, outputs=("c",)),
             **problems.gluon_form(),
         },
         default="triton",

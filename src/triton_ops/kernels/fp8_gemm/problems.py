@@ -166,14 +166,7 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
 
 def _copy_rules(has_descriptors: bool, result: bool) -> tuple[Constraint, ...]:
     return (
-        Constraint(
-            "descriptors", lambda LOADS: has_descriptors or LOADS == "pointers",
-            "a tensor descriptor needs rows whose elements are neighbours and that start at multiples of 16 bytes",
-        ),
-        Constraint(
-            "box", lambda LOADS, BLOCK_K: LOADS == "pointers" or FP8Format.block <= BLOCK_K,
-            "a step of {BLOCK_K} fills no row of 128 bytes of shared memory",
-        ),
+        *tiles.descriptor_rules(has_descriptors, "BLOCK_K", tiles.K_STEP_BYTES),
         Constraint(
             "described", lambda LOADS, PROGRAMS: LOADS != "device" or PROGRAMS > 0,
             "a program of one tile would make its descriptors for that alone; the host makes them for all",
@@ -237,16 +230,17 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
     """
     form = config.get("FORM", FORMS[0])
     if form == "triton":
-        for name, own, most in (("BUFFERS", "gluon", 0), ("APART", "gluon", 0), ("SUMS", "parts", 2)):
-            if config.get(name, 0) > most:
+        for name, owner, fitting in (("BUFFERS", "gluon", (0,)), ("APART", "gluon", (0,)), ("SUMS", "parts", (1, 2))):
+            if name in config and config[name] not in fitting:
                 raise ConfigValueError(
-                    f"{name} is {config[name]!r}, and only the form {own} has it",
-                    hint=f"add FORM={own!r}, or leave {name} out",
+                    f"{name} is {config[name]!r}, and only the form {owner} has it",
+                    hint=f"add FORM={owner!r}, or leave {name} out",
                 )
         return config
-    has = {**_GLUON_HAS, "GROUP_SIZE_M": 8, "num_stages": 4} if form == "gluon" else {**_PARTS_HAVE, "SUMS": 4}
-    own = {"APART": False, **has, **config, **({"num_stages": 4} if form == "gluon" else {})}
-    counts = [own["BUFFERS"]] if "BUFFERS" in own else [it for it in _BUFFERS if bool(it) == (form == "gluon")]
+    in_gluon = form == "gluon"
+    own: dict[str, Any] = {"GROUP_SIZE_M": 8, "APART": False, **(_GLUON_HAS if in_gluon else _PARTS_HAVE), **config}
+    own |= {"num_stages": 4} if in_gluon else {"SUMS": config.get("SUMS", 4)}
+    counts = [own["BUFFERS"]] if "BUFFERS" in own else [count for count in _BUFFERS if bool(count) == in_gluon]
     problem_space = space()
     reasons = {count: problem_space.why_not(Config({**own, "BUFFERS": count})) for count in counts}
     if (buffers := next((count for count, why in reasons.items() if why is None), None)) is None:

@@ -16,10 +16,10 @@ from triton_ops.cost_model import ElementTiles, GemmTiles, ProductTiles
 from triton_ops.device import Machine
 from triton_ops.kernels.call import Own, OwnConfigs, precision_of
 from triton_ops.kernels.tiles import (
-    DESCRIBABLE,
     HALVED_SIDE,
     K_STEP_BYTES,
     describable,
+    descriptor_rules,
     padded,
     reached_strides,
     suits,
@@ -85,14 +85,7 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
 
 def _descriptor_rules(has_descriptors: bool, alike: bool, item_bytes: int) -> tuple[Constraint, ...]:
     return (
-        Constraint(
-            "descriptors", lambda LOADS: has_descriptors or LOADS == "pointers",
-            f"a tensor descriptor needs {DESCRIBABLE}",
-        ),
-        Constraint(
-            "box", lambda LOADS, BLOCK_K: LOADS == "pointers" or BLOCK_K * item_bytes >= K_STEP_BYTES,
-            "a step of {BLOCK_K} fills no row of 128 bytes of shared memory",
-        ),
+        *descriptor_rules(has_descriptors, "BLOCK_K", K_STEP_BYTES // item_bytes),
         Constraint(
             "joined", lambda JOINED, LOADS: not JOINED or (alike and LOADS == "host"),
             "one descriptor of both weights is made by the host, of weights with the same strides",

@@ -63,9 +63,8 @@ def validate_matmul_inputs(
 def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     """A config, which asks for tensor descriptors only where they can be made of `a`, `b` and `c`."""
     if own:
-        need = "neighbours along an axis, all else at multiples of 16 bytes, and 8-bit floats those along K"
         tensors = {name: TensorSpec.of(values[name]) for name in "abc"}
-        check_loads(config, lambda: problems.takes_descriptors(tensors, values["K"]), need)
+        check_loads(config, lambda: problems.takes_descriptors(tensors, values["K"]), problems.NEED)
     return config
 
 

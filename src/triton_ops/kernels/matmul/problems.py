@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from math import ceil
 from typing import Any
 
 from triton_ops.base import require
@@ -19,6 +18,7 @@ from triton_ops.kernels.tiles import (
     K_STEP_BYTES,
     LOADS,
     describable,
+    descriptor_rules,
     padded,
     reached_strides,
     suits,
@@ -132,15 +132,7 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
 
 def _descriptor_rules(has_descriptors: bool, item_bytes: int) -> tuple[Constraint, ...]:
     return (
-        Constraint(
-            "descriptors", lambda LOADS: has_descriptors or LOADS == "pointers",
-            "a tensor descriptor needs neighbours along an axis and all else at multiples of 16 bytes; 8-bit floats "
-            "need them along K",
-        ),
-        Constraint(
-            "box", lambda LOADS, BK: LOADS == "pointers" or BK * item_bytes >= K_STEP_BYTES,
-            "a step of {BK} fills no row of 128 bytes of shared memory",
-        ),
+        *descriptor_rules(has_descriptors, "BK", K_STEP_BYTES // item_bytes, NEED),
         Constraint(
             "described", lambda LOADS, ALGORITHM: LOADS != "device" or ALGORITHM in ("persistent", "stream_k"),
             "a program of one tile would make its descriptors for that alone; the host makes them for all",
@@ -160,10 +152,6 @@ def _descriptor_rules(has_descriptors: bool, item_bytes: int) -> tuple[Constrain
 
 
 def _algorithm_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
-    def tiles(BM: int, BN: int, SWAPPED: bool) -> int:
-        rows, columns = (N, M) if SWAPPED else (M, N)
-        return ceil(rows / BM) * ceil(columns / BN)
-
     return (
         Constraint(
             "programs",
@@ -187,7 +175,7 @@ def _algorithm_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
         Constraint(
             "few_tiles",
             lambda ALGORITHM, SPLIT, BM, BN, SWAPPED: ALGORITHM not in ("split_k", "stream_k")
-            or tiles(BM, BN, SWAPPED) * SPLIT <= _SHARED_UP_TO,
+            or _tiles(*((N, M) if SWAPPED else (M, N)), BM, BN) * SPLIT <= _SHARED_UP_TO,
             f"over {_SHARED_UP_TO} programs have work without sharing tiles of {{BM}} by {{BN}}",
         ),
     )  # fmt: skip
@@ -227,6 +215,8 @@ def _tiles(M: int, N: int, rows: int, columns: int) -> int:
     return -(-M // rows) * -(-N // columns)
 
 
+NEED = "neighbours along an axis, all else at multiples of 16 bytes, and 8-bit floats those along K"
+"""What tensor descriptors need."""
 OUTPUT_DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float8_e4m3fn": "bfloat16"}
 """The dtype of the product by the dtype of the inputs."""
 DTYPES = tuple(OUTPUT_DTYPES)
