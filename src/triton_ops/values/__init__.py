@@ -4,12 +4,13 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
     ".buckets": "ANY BucketRule Mapper Nearest Range",
+    ".classes": (
+        "ALIGNMENTS CLASS EXAMPLES TYPES IntegerClass class_cut class_of typical typical_argument typical_memory"
+    ),
     ".conclusion": "Conclusion",
     ".contents": "Contents",
     ".key": "Argument Key Problem",
     ".resources": "Resources",
-    ".sizes": "class_cut typical typical_argument typical_memory",
-    ".specialised": "ALIGNMENTS CLASS EXAMPLES TYPES IntegerClass class_of",
     ".tensors": (
         "ALIGNMENT_BYTES ITEM_BYTES KNOWN_MULTIPLE STORED_ALONE TensorSpec as_stored contiguous_stride dtype_name "
         "is_aligned is_fake item_bytes"
@@ -25,22 +26,22 @@ if TYPE_CHECKING:
     from triton_ops.values.buckets import Mapper as Mapper
     from triton_ops.values.buckets import Nearest as Nearest
     from triton_ops.values.buckets import Range as Range
+    from triton_ops.values.classes import ALIGNMENTS as ALIGNMENTS
+    from triton_ops.values.classes import CLASS as CLASS
+    from triton_ops.values.classes import EXAMPLES as EXAMPLES
+    from triton_ops.values.classes import TYPES as TYPES
+    from triton_ops.values.classes import IntegerClass as IntegerClass
+    from triton_ops.values.classes import class_cut as class_cut
+    from triton_ops.values.classes import class_of as class_of
+    from triton_ops.values.classes import typical as typical
+    from triton_ops.values.classes import typical_argument as typical_argument
+    from triton_ops.values.classes import typical_memory as typical_memory
     from triton_ops.values.conclusion import Conclusion as Conclusion
     from triton_ops.values.contents import Contents as Contents
     from triton_ops.values.key import Argument as Argument
     from triton_ops.values.key import Key as Key
     from triton_ops.values.key import Problem as Problem
     from triton_ops.values.resources import Resources as Resources
-    from triton_ops.values.sizes import class_cut as class_cut
-    from triton_ops.values.sizes import typical as typical
-    from triton_ops.values.sizes import typical_argument as typical_argument
-    from triton_ops.values.sizes import typical_memory as typical_memory
-    from triton_ops.values.specialised import ALIGNMENTS as ALIGNMENTS
-    from triton_ops.values.specialised import CLASS as CLASS
-    from triton_ops.values.specialised import EXAMPLES as EXAMPLES
-    from triton_ops.values.specialised import TYPES as TYPES
-    from triton_ops.values.specialised import IntegerClass as IntegerClass
-    from triton_ops.values.specialised import class_of as class_of
     from triton_ops.values.tensors import ALIGNMENT_BYTES as ALIGNMENT_BYTES
     from triton_ops.values.tensors import ITEM_BYTES as ITEM_BYTES
     from triton_ops.values.tensors import KNOWN_MULTIPLE as KNOWN_MULTIPLE
