@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from triton_ops.backend import CandidateError, Packed
 from triton_ops.evaluation import idle_worker
-from triton_ops.evaluation.questions import Question, Setup, StationFacts, StationStep, WorkerAnswer, answers
+from triton_ops.evaluation.questions import Answering, Question, Setup, StationFacts, StationStep, WorkerAnswer, answers
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.processes import WorkerLostError, WorkerProcess
 from triton_ops.request import Effort
@@ -55,8 +55,8 @@ class WorkerTask(Protocol):
     def loaded(self) -> str:
         """What a worker makes as it loads the task, in words, for an error that names what has ended it."""
 
-    def station(self, tell: Callable[[str], None]) -> Any:
-        """The station in a worker, which has `facts`; `tell` is called with each step that begins."""
+    def station(self, tell: Callable[[str], None]) -> Answering:
+        """The station in a worker; `tell` is called with each step that begins."""
 
 
 class ConfigQuestion(Question, Protocol):
