@@ -17,8 +17,7 @@ from typing import ClassVar
 from triton_ops.exceptions import TargetError
 from triton_ops.search import Searcher
 from triton_ops.space import Config
-from triton_ops.tuner.feeds import Compiles
-from triton_ops.tuner.proposals import new_configs
+from triton_ops.tuner.feeds import Compiles, new_configs
 from triton_ops.values import Compiled, Key
 
 _WORKERS = 8  # for which there are previews: 64, more than a tune of little effort tries
