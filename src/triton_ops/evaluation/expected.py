@@ -137,20 +137,6 @@ class ExpectedNumbers:
             return self.judge.difference(dense(numbers))
 
 
-@dataclass(frozen=True)
-class _Plain:
-    """An array of no numbers, such as texts or dates, which is judged by equality."""
-
-    plain: Any
-
-    def difference(self, array: Any) -> Difference | None:
-        if type(array) is not type(self.plain):
-            return _other_type(array, type(self.plain).__name__)
-        if array.dtype != self.plain.dtype:
-            return Difference(f"dtype {array.dtype} instead of {self.plain.dtype}")
-        return None if _same_elements(array, self.plain) else Difference("an array whose elements differ")
-
-
 def expected(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Sequence[Any] = ()) -> Any:
     """The expectation of one result.
 
@@ -167,7 +153,7 @@ def expected(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Seque
     if isinstance(low, (tuple, list)):
         return [expected(each, _at(golden, place), None, standard) for place, each in enumerate(low)]
     if is_array(low):
-        return _Plain(low.copy())
+        return low.copy()
     if isinstance(low, (float, complex)):
         golden = golden if isinstance(golden, (float, complex)) else None
         return _expected_numbers(low, golden, None, replace(standard, exact=False), ())
@@ -176,7 +162,7 @@ def expected(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Seque
 
 def difference(result: object, expectation: object) -> Difference | None:
     """The difference between a result and an expectation that `expected` made; None if there is none."""
-    if isinstance(expectation, (ExpectedNumbers, _Plain, _Fields)):
+    if isinstance(expectation, (ExpectedNumbers, _Fields)):
         return expectation.difference(result)
     if isinstance(expectation, dict):
         return _between_mappings(result, expectation)
@@ -186,7 +172,7 @@ def difference(result: object, expectation: object) -> Difference | None:
         if len(result) != len(expectation):
             return Difference(f"{len(result)} items instead of {len(expectation)}")
         return next((d for a, b in zip(result, expectation, strict=True) if (d := difference(a, b))), None)
-    return _between_objects(result, expectation)
+    return (_between_arrays if is_array(expectation) else _between_objects)(result, expectation)
 
 
 def is_exact(low: object, golden: object) -> bool:
@@ -233,7 +219,7 @@ def _same_leaf(leaf: object, other: object) -> bool:
     if is_numbers(leaf):
         return is_numbers(other) and same_bits_of(leaf, other)
     if is_array(leaf):
-        return _Plain(other).difference(leaf) is None
+        return _between_arrays(leaf, other) is None
     return _between_objects(leaf, other) is None
 
 
@@ -290,6 +276,15 @@ def _judge(own: Any, golden: Any, standard: Standard, peers: Sequence[Any]) -> _
         return ByElement(golden, own, standard.tolerance)
     right, others = (own, []) if golden is None else (golden, [own, *peers])
     return Rounded(right, others, own.dtype, precision=standard.precision, times=standard.tolerance.times)
+
+
+def _between_arrays(array: Any, right: Any) -> Difference | None:
+    """The difference of an array of no numbers, such as texts or dates, which is judged by equality."""
+    if type(array) is not type(right):
+        return _other_type(array, type(right).__name__)
+    if array.dtype != right.dtype:
+        return Difference(f"dtype {array.dtype} instead of {right.dtype}")
+    return None if _same_elements(array, right) else Difference("an array whose elements differ")
 
 
 def _same_elements(array: Any, right: Any) -> bool:

@@ -452,23 +452,25 @@ class Referee:
             tensor = RaisedPrecision.cut_to_tf32(tensor) if tf32 else tensor
             return noise(tensor.double(), tensor.dtype) if steps and dtype_name(tensor.dtype) in _SIXTEEN else tensor
 
+        return None if self._way is None else self._again(self._way, argument_set, (), change)
+
+    def _again(
+        self, way: RaisedPrecision, argument_set: ArgumentSet, low: Sequence[object],
+        change: Callable[[Any], Any] = lambda t: t, seed: int | None = None,
+    ) -> list[Any] | None:  # fmt: skip
+        """The results in a way that has worked before; None where memory is short now."""
         try:
-            results = self._results(self._way, argument_set, (), change)[0] if self._way else None
+            return self._results(way, argument_set, low, change, seed)[0]
         except Exception:  # noqa: BLE001 - it worked before, so that only memory can be short: the rule does without
-            results = None
-        _give_back(argument_set.arguments)
-        return results
+            return None
+        finally:
+            _give_back(argument_set.arguments)
 
     def _disturbed(self, truth: _Truth, argument_set: ArgumentSet, precision: Precision) -> list[Any]:
         """The golden results of a second run whose roundings err otherwise; none where it fails."""
         self.used = f"{truth.way.name} but for {_listed(truth.rounded)}"
-        try:
-            results, _ = self._results(truth.way, argument_set, truth.golden, seed=_SEED)
-        except Exception:  # noqa: BLE001 - it worked before, so that only memory can be short: more rounding is allowed
-            results = []
-        _give_back(argument_set.arguments)
-        if not _alike(results, truth.golden):
-            results = []
+        results = self._again(truth.way, argument_set, truth.golden, seed=_SEED) or []
+        results = results if _alike(results, truth.golden) else []
         cost = f"costs {_own_error(results, truth.golden, precision):.2g} of the result" if results else "is not known"
         self.rounded = f"{_listed(truth.rounded)} ran in the precision of the tensors, which {cost} and is allowed for"
         return results

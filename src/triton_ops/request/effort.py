@@ -1,4 +1,4 @@
-"""Efforts, with the defaults of the shipped ones, which stand here alone, and the options of a tune, which ask for one."""
+"""Efforts, whose defaults stand here and nowhere else, and the options of a tune, which ask for one."""
 
 from __future__ import annotations
 
