@@ -405,7 +405,7 @@ class ModeProcess:
         config = Config({"mode": self.mode.name})
         try:
             self._worker = TaskWorker(self.assignment)
-            trial, _ = self._worker.trial(ModeAttempt(config, packed))  # once: what it has compiled would be found
+            trial, _ = self._worker.trial(config, ModeAttempt(config, packed))  # once: a second one would find files
         except TritonKernelError as error:
             self.refusal, trial = error, Trial(config, Status.RUNTIME, error=error.message)
         if isinstance(trial, ModeTrial):

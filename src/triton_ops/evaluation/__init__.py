@@ -6,11 +6,11 @@ _NAMES = {
     ".expected": "as_list kept same_bits",
     ".finals": "FinalRequest",
     ".idle_worker": "drop_idle_workers start_one_early",
+    ".isolated": "Stations",
     ".outcome": "Outcome",
     ".questions": "StationFacts",
     ".reference_results": "ReferenceResults",
     ".station": "Assignment",
-    ".stations": "Stations",
     ".task_worker": "TaskWorker",
     ".verify": "Subject",
 }
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.finals import FinalRequest as FinalRequest
     from triton_ops.evaluation.idle_worker import drop_idle_workers as drop_idle_workers
     from triton_ops.evaluation.idle_worker import start_one_early as start_one_early
+    from triton_ops.evaluation.isolated import Stations as Stations
     from triton_ops.evaluation.outcome import Outcome as Outcome
     from triton_ops.evaluation.questions import StationFacts as StationFacts
     from triton_ops.evaluation.reference_results import ReferenceResults as ReferenceResults
     from triton_ops.evaluation.station import Assignment as Assignment
-    from triton_ops.evaluation.stations import Stations as Stations
     from triton_ops.evaluation.task_worker import TaskWorker as TaskWorker
     from triton_ops.evaluation.verify import Subject as Subject
 else:

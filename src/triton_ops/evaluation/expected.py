@@ -42,19 +42,19 @@ from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchErr
 from triton_ops.values import Tolerance
 
 
-def as_list(result: Any) -> list[Any]:
+def as_list(result: object) -> list[Any]:
     """The results of a call as a list, also where the call returns a single one."""
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
-def kept(result: Any) -> Any:
+def kept(result: object) -> Any:
     """A copy of a result, without its gradient graph, which later launches and the caller's code cannot change."""
     return rebuilt(
         result, lambda part: Protection.value_copy(Arguments((part,)).map(lambda t: t.detach()).positional[0])
     )
 
 
-def rebuilt(result: Any, change: Callable[[Any], Any]) -> Any:
+def rebuilt(result: object, change: Callable[[Any], Any]) -> Any:
     """A result after a change; an instance of a dataclass is made anew around its fields after the change."""
     if is_array(result) or (parts := fields_of(result)) is None:
         return change(result)
@@ -137,20 +137,6 @@ class ExpectedNumbers:
             return self.judge.difference(dense(numbers))
 
 
-@dataclass(frozen=True)
-class _Plain:
-    """An array of no numbers, such as texts or dates, which is judged by equality."""
-
-    plain: Any
-
-    def difference(self, array: Any) -> Difference | None:
-        if type(array) is not type(self.plain):
-            return _other_type(array, type(self.plain).__name__)
-        if array.dtype != self.plain.dtype:
-            return Difference(f"dtype {array.dtype} instead of {self.plain.dtype}")
-        return None if _same_elements(array, self.plain) else Difference("an array whose elements differ")
-
-
 def expected(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Sequence[Any] = ()) -> Any:
     """The expectation of one result.
 
@@ -167,16 +153,16 @@ def expected(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Seque
     if isinstance(low, (tuple, list)):
         return [expected(each, _at(golden, place), None, standard) for place, each in enumerate(low)]
     if is_array(low):
-        return _Plain(low.copy())
+        return low.copy()
     if isinstance(low, (float, complex)):
         golden = golden if isinstance(golden, (float, complex)) else None
         return _expected_numbers(low, golden, None, replace(standard, exact=False), ())
     return low
 
 
-def difference(result: Any, expectation: Any) -> Difference | None:
+def difference(result: object, expectation: object) -> Difference | None:
     """The difference between a result and an expectation that `expected` made; None if there is none."""
-    if isinstance(expectation, (ExpectedNumbers, _Plain, _Fields)):
+    if isinstance(expectation, (ExpectedNumbers, _Fields)):
         return expectation.difference(result)
     if isinstance(expectation, dict):
         return _between_mappings(result, expectation)
@@ -186,10 +172,10 @@ def difference(result: Any, expectation: Any) -> Difference | None:
         if len(result) != len(expectation):
             return Difference(f"{len(result)} items instead of {len(expectation)}")
         return next((d for a, b in zip(result, expectation, strict=True) if (d := difference(a, b))), None)
-    return _between_objects(result, expectation)
+    return (_between_arrays if is_array(expectation) else _between_objects)(result, expectation)
 
 
-def is_exact(low: Any, golden: Any) -> bool:
+def is_exact(low: object, golden: object) -> bool:
     """Tell an exact problem: its golden float results are whole numbers, and rounded once they are `low`.
 
     Problems with integer results are not: whole inputs lie on the ties of a quantiser more often than not.
@@ -207,7 +193,7 @@ def _whole(low: Any, golden: Any) -> bool:
         return bool(exact.all() and (wide(as_dtype(golden, low.dtype)) == wide(low)).all())
 
 
-def leaf_pairs(low: Any, golden: Any) -> Iterator[tuple[Any, Any]]:
+def leaf_pairs(low: object, golden: object) -> Iterator[tuple[Any, Any]]:
     """The values in a result that are no containers, each with its counterpart or None."""
     if isinstance(low, Mapping):
         for name, each in low.items():
@@ -223,21 +209,21 @@ def leaf_pairs(low: Any, golden: Any) -> Iterator[tuple[Any, Any]]:
         yield low, golden
 
 
-def same_bits(result: Any, other: Any) -> bool:
+def same_bits(result: object, other: object) -> bool:
     """Compare two results: tensors and arrays of numbers bit for bit, others by equality, if their type defines any."""
     pairs = list(leaf_pairs(result, other))
     return len(pairs) == sum(1 for _ in leaf_pairs(other, None)) and all(_same_leaf(a, b) for a, b in pairs)
 
 
-def _same_leaf(leaf: Any, other: Any) -> bool:
+def _same_leaf(leaf: object, other: object) -> bool:
     if is_numbers(leaf):
         return is_numbers(other) and same_bits_of(leaf, other)
     if is_array(leaf):
-        return _Plain(other).difference(leaf) is None
+        return _between_arrays(leaf, other) is None
     return _between_objects(leaf, other) is None
 
 
-def uncompared(results: Sequence[Any]) -> tuple[list[str], bool]:
+def uncompared(results: Sequence[object]) -> tuple[list[str], bool]:
     """The names of the types in some results that define no equality, and whether they hold anything to compare."""
     leaves = [value for value, _ in leaf_pairs(results, None)]
     opaque = [value for value in leaves if not (Arguments.is_tensor(value) or is_array(value) or _comparable(value))]
@@ -245,7 +231,7 @@ def uncompared(results: Sequence[Any]) -> tuple[list[str], bool]:
     return sorted({type(value).__name__ for value in opaque}), some
 
 
-def _comparable(value: Any) -> bool:
+def _comparable(value: object) -> bool:
     if isinstance(value, (Enum, NoneType, type)):
         return True
     if getattr(type(value), "__eq__", None) is object.__eq__:  # equal only to itself
@@ -261,7 +247,7 @@ class _Fields:
     type: Any
     content: Any
 
-    def difference(self, result: Any) -> Difference | None:
+    def difference(self, result: object) -> Difference | None:
         if type(result) is not self.type:
             return _other_type(result, self.type.__name__)
         return difference(fields_of(result), self.content)
@@ -292,6 +278,15 @@ def _judge(own: Any, golden: Any, standard: Standard, peers: Sequence[Any]) -> _
     return Rounded(right, others, own.dtype, precision=standard.precision, times=standard.tolerance.times)
 
 
+def _between_arrays(array: Any, right: Any) -> Difference | None:
+    """The difference of an array of no numbers, such as texts or dates, which is judged by equality."""
+    if type(array) is not type(right):
+        return _other_type(array, type(right).__name__)
+    if array.dtype != right.dtype:
+        return Difference(f"dtype {array.dtype} instead of {right.dtype}")
+    return None if _same_elements(array, right) else Difference("an array whose elements differ")
+
+
 def _same_elements(array: Any, right: Any) -> bool:
     """Compare arrays; an element that differs from itself, such as NaN or a missing date, equals its like."""
     if array.shape != right.shape:
@@ -300,7 +295,7 @@ def _same_elements(array: Any, right: Any) -> bool:
     return bool(require("numpy", "comparing arrays").all(same))  # of a text on its own there is a plain bool
 
 
-def _between_mappings(mapping: Any, expectation: Mapping[Any, Any]) -> Difference | None:
+def _between_mappings(mapping: object, expectation: Mapping[object, object]) -> Difference | None:
     if not isinstance(mapping, Mapping):
         return _other_type(mapping, "mapping")
     if set(mapping) != set(expectation):
@@ -308,7 +303,7 @@ def _between_mappings(mapping: Any, expectation: Mapping[Any, Any]) -> Differenc
     return next((d for name in expectation if (d := difference(mapping[name], expectation[name]))), None)
 
 
-def _between_objects(value: Any, right: Any) -> Difference | None:
+def _between_objects(value: object, right: object) -> Difference | None:
     if type(value) is not type(right):
         return _other_type(value, type(right).__name__)
     if not _comparable(right):
@@ -320,11 +315,11 @@ def _between_objects(value: Any, right: Any) -> Difference | None:
     return None if same else Difference(f"{excerpt(value)} instead of {excerpt(right)}")
 
 
-def _other_type(value: Any, kind: str) -> Difference:
+def _other_type(value: object, kind: str) -> Difference:
     return Difference(f"a {type(value).__name__} instead of a {kind}")
 
 
-def _at(container: Any, key: Any) -> Any:
+def _at(container: Any, key: object) -> Any:
     try:
         return None if container is None else container[key]
     except (KeyError, IndexError, TypeError):
@@ -334,7 +329,7 @@ def _at(container: Any, key: Any) -> Any:
 Check = Callable[[Any, Any], Any]
 
 
-def refusal(check: Check, results: Sequence[Any], expected: Sequence[Any]) -> Difference | None:
+def refusal(check: Check, results: Sequence[object], expected: Sequence[object]) -> Difference | None:
     """The reason why a check refuses results; it gets copies, in tuples where there is not exactly one result."""
     try:
         answer = check(_one_or_all(results), _one_or_all(expected))
@@ -346,7 +341,7 @@ def refusal(check: Check, results: Sequence[Any], expected: Sequence[Any]) -> Di
     return None if truth else Difference("the check refuses the result")
 
 
-def _truth(answer: Any) -> bool | None:
+def _truth(answer: object) -> bool | None:
     """A bool, or what torch and NumPy have for one; None for anything else."""
     if isinstance(answer, bool):
         return answer
@@ -354,7 +349,7 @@ def _truth(answer: Any) -> bool | None:
     return bool(answer) if one else None
 
 
-def _one_or_all(values: Sequence[Any]) -> Any:
+def _one_or_all(values: Sequence[object]) -> object:
     copies = tuple(kept(value) for value in values)
     return copies[0] if len(copies) == 1 else copies
 
@@ -381,7 +376,7 @@ class RightResults:
     def __init__(self) -> None:
         self._copies: deque[list[Any]] = deque(maxlen=_MOST)
 
-    def hold(self, results: Sequence[Any]) -> bool:
+    def hold(self, results: Sequence[object]) -> bool:
         """True if some results have the bits of kept ones."""
         if not all(map(is_numbers, results)):
             return False
@@ -392,7 +387,7 @@ class RightResults:
                 return True
         return False
 
-    def keep(self, results: Sequence[Any]) -> None:
+    def keep(self, results: Sequence[object]) -> None:
         """Keep a copy of results that are right, in place of those that were met least lately."""
         if all(is_numbers(each) for each in results) and _fit(results):
             self._copies.appendleft([kept(each) for each in results])
@@ -420,7 +415,7 @@ class ExpectedResults:
 
     def __init__(
         self, standard: Standard, answers: Answers, outputs: Sequence[Any] = (), *,
-        cut: Callable[[bool, bool, int], list[Any] | None] = lambda *_: None, whole: bool = False,
+        cut: Callable[[bool, bool, int], Sequence[object] | None] = lambda *_: None, whole: bool = False,
     ) -> None:  # fmt: skip
         self._standard, self._answers, self._cut = standard, answers, cut
         self._whole = whole and standard.by_rule
@@ -436,7 +431,7 @@ class ExpectedResults:
             raise TargetError(f"{wrong.text}, when it was given the expected result twice", hint=hint)
 
     @classmethod
-    def of_own(cls, standard: Standard, results: Sequence[Any], *, whole: bool = False) -> ExpectedResults:
+    def of_own(cls, standard: Standard, results: Sequence[object], *, whole: bool = False) -> ExpectedResults:
         """Results of a trusted config, in place of a reference's; there is no golden result, so that f is doubled."""
         low = [kept(each) for each in results]
         precision = replace(standard.precision, blur=2.0)
@@ -479,7 +474,7 @@ class ExpectedResults:
         """True if a config that computes in TF32 is judged by a yardstick of its own."""
         return tf32 and "float32" in self._answers.precision.inputs and self._standard.by_rule and not self._whole
 
-    def difference(self, results: Sequence[Any], tf32: bool) -> Difference | None:
+    def difference(self, results: Sequence[object], tf32: bool) -> Difference | None:
         """The difference between results and the expected ones; None if there is none."""
         if len(results) != len(self._dtypes):
             return Difference(f"returns {len(results)} results instead of {len(self._dtypes)}")
@@ -495,7 +490,7 @@ class ExpectedResults:
         return first
 
 
-def check_fit(results: Sequence[Any], outputs: Sequence[str], arguments: Arguments) -> None:
+def check_fit(results: Sequence[object], outputs: Sequence[str], arguments: Arguments) -> None:
     """Raise unless a reference's results fit the outputs of a kernel; a wider float is rounded to the output's."""
     if outputs and len(results) != len(outputs):
         message = f"the reference returns {len(results)} results, the kernel writes {len(outputs)}"

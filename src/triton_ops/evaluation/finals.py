@@ -72,7 +72,7 @@ class FinalRequest:
         """The outcome of the comparison in a worker's station."""
         return station.finals(self)
 
-    def fits(self, value: Any) -> bool:
+    def fits(self, value: object) -> bool:
         """True if a value of a worker answers this request."""
         return isinstance(value, Outcome)
 

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from triton_ops.backend import Arguments, ArgumentSet, CandidateError
 from triton_ops.base import require
@@ -45,6 +45,9 @@ from triton_ops.evaluation.expected import (
 from triton_ops.evaluation.judges import UNITS, Precision, RaisedPrecision, Rounded
 from triton_ops.evaluation.numbers import dense, dtype_name, is_floating, is_numbers, quietly
 from triton_ops.exceptions import DeviceError, TargetError
+
+if TYPE_CHECKING:
+    import torch
 
 _MEMORY_SHARE = 0.5  # of the free memory: what a golden result may take at least, and wide copies of what was there
 _CASTS = ("float", "half", "bfloat16", "cfloat", "chalf")
@@ -107,7 +110,7 @@ class Lifted:
         self._failure = ""
         self.rounded: dict[str, None] = {}
 
-    def run(self, reference: Callable[..., Any], arguments: Arguments) -> Any:
+    def run(self, reference: Callable[..., object], arguments: Arguments) -> Any:
         """The reference's answer for arguments that it may write; `MemoryError` or `RuntimeError` without room."""
         try:
             for tensor in arguments.tensors():
@@ -126,7 +129,7 @@ class Lifted:
             raise MemoryError(self._failure)
         return answer
 
-    def wide(self, value: Any) -> Any:
+    def wide(self, value: object) -> Any:
         """A result of the run with wide tensors; `TypeError` for one that no function made, as if closed over."""
         return rebuilt(value, lambda part: Arguments.mapped(part, self._result))
 
@@ -193,7 +196,7 @@ class Lifted:
         def change(leaf: Any) -> Any:
             return self._of(leaf) if Arguments.is_tensor(leaf) else wider.get(leaf, leaf)
 
-        def is_leaf(value: Any) -> bool:
+        def is_leaf(value: object) -> bool:
             return Arguments.is_tensor(value) or isinstance(value, torch.dtype)
 
         return func(*Arguments.mapped(args, change, is_leaf), **Arguments.mapped(kwargs, change, is_leaf))
@@ -220,7 +223,9 @@ class Lifted:
             self.rounded[name] = None
         return answer
 
-    def _pair(self, answer: Any, wide: Any, name: str, tensors: Sequence[Any], beside: Sequence[Any]) -> Any:
+    def _pair(
+        self, answer: object, wide: object, name: str, tensors: Sequence[torch.Tensor], beside: Sequence[torch.Tensor]
+    ) -> Any:
         results, others = list(Arguments.tensors_in((answer,))), list(Arguments.tensors_in((wide,)))
         if [t.shape for t in results] != [t.shape for t in others]:
             if len(results) != len(others) or (
@@ -282,7 +287,7 @@ class Lifted:
             raise MemoryError(f"what it closes over would take {count >> 20} MiB, and {free >> 20} MiB may be taken")
         self._free_bytes[device] = free - count
 
-    def _round(self, tensor: Any) -> None:
+    def _round(self, tensor: torch.Tensor) -> None:
         """Let a tensor hold the wide numbers, rounded once; one that was there before and is not written holds them."""
         if (wide := self._beside.get(tensor)) is None or tensor.layout is not self._torch.strided:
             return
@@ -294,16 +299,16 @@ class Lifted:
         if all(stride or extent < 2 for stride, extent in zip(tensor.stride(), tensor.shape, strict=True)):
             tensor.data.copy_(wide.detach())
 
-    def _unsaved(self, tensors: Sequence[Any]) -> Iterator[_Given]:
+    def _unsaved(self, tensors: Sequence[torch.Tensor]) -> Iterator[_Given]:
         """The memory of some tensors that was there before, and of which no copy is kept yet."""
         places = {_place(tensor) for tensor in tensors}
         yield from (block for key, block in self._blocks.items() if key[0] in places and block.before is None)
 
-    def _save(self, tensor: Any) -> None:
+    def _save(self, tensor: torch.Tensor) -> None:
         for block in self._unsaved([tensor]):
             block.before = block.memory.clone()
 
-    def _widen(self, tensor: Any, *, noisy: bool = True) -> Any:
+    def _widen(self, tensor: torch.Tensor, *, noisy: bool = True) -> torch.Tensor:
         dtype = self._wider.get(tensor.dtype, tensor.dtype)
         wide = tensor.detach().to(dtype, copy=True)
         if noisy and dtype != tensor.dtype and self._noise is not None:
@@ -344,7 +349,7 @@ def _name_of(func: Any) -> str:
     return str(getattr(descriptor, "__name__", getattr(getattr(descriptor, "fget", None), "__name__", name)))
 
 
-def _place(tensor: Any) -> Any:
+def _place(tensor: torch.Tensor) -> Any:
     """The identity of a tensor's memory; None for a tensor that has none of its own."""
     try:
         return tensor.untyped_storage()._cdata
@@ -352,7 +357,7 @@ def _place(tensor: Any) -> Any:
         return None
 
 
-def _version(tensor: Any) -> int:
+def _version(tensor: torch.Tensor) -> int:
     """The number of times a tensor was written; 0 for one that does not count it."""
     return 0 if tensor.is_inference() else int(tensor._version)
 
@@ -391,7 +396,7 @@ class Referee:
     alone makes its result another one: the same steps give it in higher precision.
     """
 
-    def __init__(self, reference: Callable[..., Any], outputs: Sequence[str] = ()) -> None:
+    def __init__(self, reference: Callable[..., object], outputs: Sequence[str] = ()) -> None:
         self._reference, self._outputs = reference, tuple(outputs)
         self._ways = [RaisedPrecision(name, lifts) for name in _TRIED for lifts in (True, False)]
         self._way: RaisedPrecision | None = None
@@ -443,27 +448,29 @@ class Referee:
         """
         noise = _Noise(seed)
 
-        def change(tensor: Any) -> Any:
+        def change(tensor: torch.Tensor) -> Any:
             tensor = RaisedPrecision.cut_to_tf32(tensor) if tf32 else tensor
             return noise(tensor.double(), tensor.dtype) if steps and dtype_name(tensor.dtype) in _SIXTEEN else tensor
 
+        return None if self._way is None else self._again(self._way, argument_set, (), change)
+
+    def _again(
+        self, way: RaisedPrecision, argument_set: ArgumentSet, low: Sequence[object],
+        change: Callable[[Any], Any] = lambda t: t, seed: int | None = None,
+    ) -> list[Any] | None:  # fmt: skip
+        """The results in a way that has worked before; None where memory is short now."""
         try:
-            results = self._results(self._way, argument_set, (), change)[0] if self._way else None
+            return self._results(way, argument_set, low, change, seed)[0]
         except Exception:  # noqa: BLE001 - it worked before, so that only memory can be short: the rule does without
-            results = None
-        _give_back(argument_set.arguments)
-        return results
+            return None
+        finally:
+            _give_back(argument_set.arguments)
 
     def _disturbed(self, truth: _Truth, argument_set: ArgumentSet, precision: Precision) -> list[Any]:
         """The golden results of a second run whose roundings err otherwise; none where it fails."""
         self.used = f"{truth.way.name} but for {_listed(truth.rounded)}"
-        try:
-            results, _ = self._results(truth.way, argument_set, truth.golden, seed=_SEED)
-        except Exception:  # noqa: BLE001 - it worked before, so that only memory can be short: more rounding is allowed
-            results = []
-        _give_back(argument_set.arguments)
-        if not _alike(results, truth.golden):
-            results = []
+        results = self._again(truth.way, argument_set, truth.golden, seed=_SEED) or []
+        results = results if _alike(results, truth.golden) else []
         cost = f"costs {_own_error(results, truth.golden, precision):.2g} of the result" if results else "is not known"
         self.rounded = f"{_listed(truth.rounded)} ran in the precision of the tensors, which {cost} and is allowed for"
         return results
@@ -486,7 +493,7 @@ class Referee:
             )  # fmt: skip
         return results
 
-    def _truth(self, argument_set: ArgumentSet, low: Sequence[Any], precision: Precision) -> _Truth | None:
+    def _truth(self, argument_set: ArgumentSet, low: Sequence[object], precision: Precision) -> _Truth | None:
         """The results in the first way that has no part in the tensors' own precision, else in the first way."""
         partial: _Truth | None = None
         for way in [way for way in self._ways if way.applies(argument_set.arguments, low)]:
@@ -512,7 +519,7 @@ class Referee:
         return partial
 
     def _results(
-        self, way: RaisedPrecision, argument_set: ArgumentSet, low: Sequence[Any],
+        self, way: RaisedPrecision, argument_set: ArgumentSet, low: Sequence[object],
         change: Callable[[Any], Any] = lambda t: t, seed: int | None = None,
     ) -> tuple[list[Any], tuple[str, ...]]:  # fmt: skip
         """The results in one way, and what was computed in the tensors' own precision; `MemoryError` without room."""
@@ -538,14 +545,14 @@ def _random(how: str) -> TargetError:
     return TargetError(message, hint="give it a seed of its own, or take its random part out")
 
 
-def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) -> float:
+def _own_error(low: Sequence[object], golden: Sequence[object], precision: Precision) -> float:
     pairs = [(dense(a), dense(b)) for a, b in leaf_pairs(low, golden) if _is_float(a) and _is_float(b)]
     errors = (Rounded(b, [a], a.dtype, precision=precision).own_error for a, b in pairs if a.shape == b.shape)
     with quietly():
         return max(errors, default=0.0)
 
 
-def _others_differ(low: Sequence[Any], golden: Sequence[Any] | None, precision: Precision) -> bool:
+def _others_differ(low: Sequence[object], golden: Sequence[object] | None, precision: Precision) -> bool:
     if golden is None:
         return False
     standard = Standard(precision=precision)
@@ -567,7 +574,7 @@ def _f(low: Sequence[Any], precision: Precision) -> float:
     return max((precision.rounding(dtype_name(each.dtype)) for each in low if is_numbers(each)), default=0.0)
 
 
-def _alike(results: Sequence[Any], low: Sequence[Any]) -> bool:
+def _alike(results: Sequence[object], low: Sequence[object]) -> bool:
     shapes = [[tuple(t.shape) for t in Arguments(tuple(each)).tensors()] for each in (results, low)]
     return len(results) == len(low) and shapes[0] == shapes[1]
 

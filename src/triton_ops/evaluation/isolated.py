@@ -13,17 +13,24 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from triton_ops.backend import ScratchAllocator
-from triton_ops.evaluation.finals import FinalRequest, finalists
+from triton_ops.backend import MayCrash, ScratchAllocator
+from triton_ops.base import cached_property
+from triton_ops.device import Turns
+from triton_ops.evaluation import idle_worker
+from triton_ops.evaluation.finals import FinalRequest, confirmed, finalists
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.questions import Attempt, Setup, StationFacts, StationStep
-from triton_ops.evaluation.station import Assignment
-from triton_ops.evaluation.task_worker import TRIAL, TaskWorker, lost_trial
+from triton_ops.evaluation.station import Assignment, Inline, Station
+from triton_ops.evaluation.task_worker import TRIAL, NotPortableError, TaskWorker, lost_trial
+from triton_ops.exceptions import DeviceError, KernelTypeError, TritonKernelError
 from triton_ops.processes import WorkerLostError, WorkerProcess
+from triton_ops.request import KernelProblem, TuneOptions
 from triton_ops.space import Config
 from triton_ops.values import Trial
 
@@ -48,10 +55,8 @@ class Isolated(TaskWorker):
         self._changes: dict[str, Any] = {}
         self._baseline_failures = 0
         self._baseline_s: float | None = None  # of one launch, once it was seen
-        super().__init__(assignment, process, reuse=reuse)
-
-    def _first_facts(self) -> StationFacts:
-        return StationFacts(mode=self._assignment.mode, baseline=self._assignment.baseline)
+        facts = StationFacts(mode=assignment.mode, baseline=assignment.baseline)
+        super().__init__(assignment, process, reuse=reuse, facts=facts)
 
     def _setup(self, packed: bytes) -> Setup:
         changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}
@@ -94,26 +99,19 @@ class Isolated(TaskWorker):
     def _tried(self, question: Attempt, longer_s: float) -> Trial:
         outside_before = False
         for _ in range(_MOST_TURNS):
-            trial, during, outside = self._once(question, longer_s)
+            trial, lost = self.trial(question.config, question, longer_s)
+            during = None if lost is None else lost.during
+            if lost is None and self._facts.lost is not None and self._worker is not None:
+                during = self._worker.step
+                self._lose(f"it lost its device: {self._facts.lost}")
             if during is None:
                 return trial
             if self._not_its_fault(during):
                 continue
-            if outside_before or not outside:
+            if outside_before or lost is None or not lost.outside:
                 return trial
             outside_before = True
         return trial
-
-    def _once(self, question: Attempt, longer_s: float) -> tuple[Trial, str | None, bool]:
-        """The trial; the step at which its process was lost, or None; and whether a signal from outside ended it."""
-        trial, lost = self.trial(question, longer_s)
-        if lost is not None:
-            return trial, lost.during, lost.outside
-        if self._facts.lost is None or self._worker is None:
-            return trial, None, False
-        during = self._worker.step
-        self._lose(f"it lost its device: {self._facts.lost}")
-        return trial, during, False
 
     @property
     def _longer_s(self) -> float:
@@ -161,3 +159,129 @@ class Isolated(TaskWorker):
         except WorkerLostError as error:
             return lost_trial(trial.config, error)
         return outcome.trials[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stations:
+    """The stations of one problem: in workers, or in this process.
+
+    Without an option, kernels that may crash, such as Triton's on a GPU, are isolated. With `reuse` a worker that the
+    tune before has left may serve, and is left to the next.
+    """
+
+    problem: KernelProblem
+    options: TuneOptions = field(default_factory=TuneOptions)
+    reuse: bool = False
+
+    @property
+    def isolated(self) -> bool:
+        """True if candidates run in a worker."""
+        if self.options.isolate is not None:
+            return self.options.isolate
+        return not self.problem.device.is_cpu and isinstance(self.problem.kernel, MayCrash)
+
+    @cached_property
+    def turns(self) -> Turns:
+        """The turns of this process, of which a first one is waited for before anything is measured."""
+        return Turns(self.problem.device_name, self.options.wait)
+
+    @contextmanager
+    def early_process(self) -> Iterator[WorkerProcess | None]:
+        """Start a process for `begin` ahead, so that its imports run meanwhile; None without isolation."""
+        if not self.isolated:
+            yield None
+            return
+        needs = idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
+        process = (idle_worker.take(needs) if self.reuse else None) or idle_worker.new(needs)
+        try:
+            yield process
+        finally:
+            if not idle_worker.holds(process):
+                process.kill()
+
+    def begin(
+        self,
+        assignment: Assignment,
+        process: WorkerProcess | None = None,
+        note_config: Callable[[Config | None], None] = lambda _: None,
+    ) -> Callable[[], Station]:
+        """Begin to open a station for an assignment; what is returned waits for it, and for a first turn.
+
+        A worker loads the task and makes the arguments as soon as its imports are done, while this process does other
+        things. `note_config` is as of `Inline`, and not called for a worker, which a config ends alone.
+
+        The wait raises as `Inline` does, a `KernelTypeError` if isolation is asked for and the task exists in this
+        process only, and a `DeviceError` if others measure and are not to be waited for. Until then the given process
+        is the caller's to kill.
+        """
+        assignment, isolate = replace(assignment, in_turn=Turns.held()), self.options.isolate
+
+        def inline(place: str) -> Station:
+            return self._after_a_turn(Inline(assignment, note_config=note_config, place=place))
+
+        if not self.isolated:
+            why = "as asked" if isolate is False else "as callables are unless isolation is asked for"
+            return partial(inline, f"inline, {why}")
+
+        def not_portable(error: NotPortableError) -> Station:
+            if isolate:
+                message = f"{assignment.kernel.name} cannot run in a process of its own: {error}"
+                hint = "define it in a module that can be imported, or leave the isolation out"
+                raise KernelTypeError(message, hint=hint) from error
+            _log.warning("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
+            return inline(f"inline: {error}")
+
+        try:
+            station = Isolated(assignment, process, reuse=self.reuse)
+        except NotPortableError as error:
+            return partial(not_portable, error)
+
+        def open_station() -> Station:
+            try:
+                station.load()
+            except NotPortableError as error:
+                return not_portable(error)
+            return self._after_a_turn(station)
+
+        return open_station
+
+    def _after_a_turn(self, station: Station) -> Station:
+        try:
+            with self.turns.turn(station.facts.turn_key):
+                return station
+        except DeviceError:
+            station.close()
+            raise
+
+    def confirm(
+        self, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None,
+        left_s: float | None = None,
+    ) -> Outcome:  # fmt: skip
+        """The outcome after fresh processes, as many as the effort asks for, have compared the tied configs.
+
+        `mode` is that in which the station timed: times of other modes would not be comparable. Nothing is confirmed
+        where `left_s`, None for no limit, is short.
+
+        Cost: about 10 s per process on a GPU, one after another.
+        """
+        fresh = replace(assignment, baseline=next(iter(outcome.ties), None), mode=mode, in_turn=Turns.held())
+        processes = assignment.effort.processes
+        return confirmed(outcome, final, processes, partial(self._outcomes, fresh), left_s)
+
+    def _outcomes(self, assignment: Assignment, questions: Sequence[FinalRequest]) -> Iterator[Outcome]:
+        """The outcomes of fresh processes; one that fails is left out with a warning."""
+        for question in questions:
+            try:
+                with closing(Isolated(assignment)) as station:
+                    outcome = station.finals(question)
+            except NotPortableError as error:
+                tied = f"the tied configs of {assignment.problem}"
+                _log.warning("%s are not confirmed in further processes: %s", tied, error)
+                return
+            except TritonKernelError as error:
+                _log.warning("a process that should confirm the winner failed: %s", error)
+                continue
+            if len({len(trial.final.by_round) for trial in outcome.trials if trial.final is not None}) == 1:
+                yield outcome
+            else:
+                _log.warning("a process that should confirm the winner did not compare the tied configs")

@@ -493,7 +493,7 @@ class RaisedPrecision:
         """Bytes of a number."""
         return 8 if self.name == "float64" else 4
 
-    def applies(self, arguments: Arguments, results: Sequence[Any]) -> bool:
+    def applies(self, arguments: Arguments, results: Sequence[object]) -> bool:
         """True if some float of the arguments, or of lifted results, is narrower than this, and none is wider."""
         if self.lifts:
             return any(self._raises(each.tensors()) for each in (arguments, Arguments(tuple(results))))

@@ -19,36 +19,36 @@ _PIECE, _PIECE_ON_CPU = 1 << 24, 1 << 17  # elements; on a CPU as many as its ca
 _NUMERIC = (*"biufc",)  # kinds of NumPy's dtypes
 
 
-def library_of(values: Any) -> Any:
+def library_of(values: object) -> Any:
     """The module whose functions take these values: torch for a tensor, else NumPy."""
     return require("torch" if Arguments.is_tensor(values) else "numpy", "checking results")
 
 
-def quietly() -> AbstractContextManager[Any]:
+def quietly() -> AbstractContextManager[object]:
     """Inside, NumPy computes infinity and NaN without a warning, as torch does."""
-    quiet: AbstractContextManager[Any] = nullcontext()
+    quiet: AbstractContextManager[object] = nullcontext()
     return sys.modules["numpy"].errstate(all="ignore") if "numpy" in sys.modules else quiet
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Tell an array, such as NumPy's, one of its scalars, or a series of a data frame."""
     return hasattr(value, "astype") and hasattr(value, "shape")
 
 
-def is_numbers(value: Any) -> bool:
+def is_numbers(value: object) -> bool:
     """Tell a tensor, or an array of numbers; not an array of texts, dates, records or objects."""
     kind = getattr(getattr(value, "dtype", None), "kind", None)
     return Arguments.is_tensor(value) or (is_array(value) and kind in _NUMERIC)
 
 
-def plain_array(array: Any) -> Any:
+def plain_array(array: object) -> Any:
     """An array as NumPy's own, or as a tensor if it is on a GPU."""
     if hasattr(array, "__cuda_array_interface__"):
         return require("torch", "checking results").as_tensor(array)
     return require("numpy", "checking results").asarray(array)
 
 
-def dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: object) -> str:
     """The long name of a dtype of either library, such as `float32`."""
     return str(getattr(dtype, "name", dtype)).removeprefix("torch.")
 
@@ -63,7 +63,7 @@ def as_dtype(values: Any, dtype: Any) -> Any:
     return values.to(dtype) if Arguments.is_tensor(values) else values.astype(dtype, copy=False)
 
 
-def wide(values: Any) -> Any:
+def wide(values: object) -> Any:
     """Numbers in float64."""
     return as_dtype(values, library_of(values).float64)
 
@@ -95,7 +95,7 @@ def device_of(values: Any) -> Any:
     return values.device if Arguments.is_tensor(values) else "cpu"
 
 
-def form_of(values: Any) -> dict[str, Any]:
+def form_of(values: Any) -> dict[str, object]:
     """Shape, dtype, device and sort of values, each under the word before it in a message.
 
     The sort of a tensor is its layout, or `quantized`, and that of an array its type.

@@ -54,7 +54,7 @@ class Setting:
             return False
         return True
 
-    def is_again(self, value: Any) -> bool:
+    def is_again(self, value: object) -> bool:
         """True if the setting has this value, after it was put back if it can be."""
         try:
             if self.write is not None and self.read() != value:
@@ -74,13 +74,13 @@ def _write_environment(before: dict[str, str]) -> None:
     time.tzset()
 
 
-def _write_filters(before: tuple[Any, ...]) -> None:
+def _write_filters(before: tuple[object, ...]) -> None:
     warnings.resetwarnings()
     filters: Any = warnings.filters
     filters.extend(before)
 
 
-def _logging() -> tuple[Any, ...]:
+def _logging() -> tuple[object, ...]:
     own = [(log.level, log.disabled, log.propagate, tuple(log.handlers)) for log in (logging.root, _OWN_LOG)]
     return (logging.root.manager.disable, *own)
 
@@ -189,13 +189,13 @@ STANDARD: tuple[Setting, ...] = (
 )  # fmt: skip
 
 
-def callables_of(modules: Iterable[str]) -> dict[str, dict[str, Any]]:
+def callables_of(modules: Iterable[str]) -> dict[str, dict[str, object]]:
     """The functions and classes of modules that are imported, by name, as they are now."""
     there = {name: vars(sys.modules[name]) for name in modules if sys.modules.get(name) is not None}
     return {module: {name: value for name, value in own.items() if callable(value)} for module, own in there.items()}
 
 
-def replaced(before: dict[str, dict[str, Any]]) -> str:
+def replaced(before: Mapping[str, Mapping[str, object]]) -> str:
     """The name of a function or class that is gone, or that was replaced, but not by a library as torch does."""
     for module, callables in before.items():
         now = vars(sys.modules[module]) if module in sys.modules else {}

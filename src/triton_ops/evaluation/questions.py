@@ -68,9 +68,17 @@ class Attempt:
         """The answer of the worker's station."""
         return station.attempt(self.config, self.best)
 
-    def fits(self, value: Any) -> bool:
+    def fits(self, value: object) -> bool:
         """True if a value answers this question."""
         return isinstance(value, Trial) and value.config == self.config
+
+
+class Answering(Protocol):
+    """A worker's station, which answers questions of its kind."""
+
+    @property
+    def facts(self) -> StationFacts:
+        """The facts so far."""
 
 
 class Question(Protocol):
@@ -83,7 +91,7 @@ class Question(Protocol):
     def answered_by(self, station: Any) -> Any:
         """The answer of the worker's station."""
 
-    def fits(self, value: Any) -> bool:
+    def fits(self, value: object) -> bool:
         """True if a value answers this question."""
 
 
@@ -97,7 +105,7 @@ class WorkerAnswer:
     unloadable: bool = False
 
 
-def answers(question: Any, message: Any) -> bool:
+def answers(question: Any, message: object) -> bool:
     """True if a message of a worker answers a question; one that does may still be untrue."""
     if not isinstance(message, WorkerAnswer) or not isinstance(message.facts, StationFacts | None):
         return False

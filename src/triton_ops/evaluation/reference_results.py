@@ -43,7 +43,7 @@ class ReferenceResults:
     dissent: Dissent
 
     def __init__(
-        self, reference: Callable[..., Any], arguments: Arguments, outputs: Sequence[str] = (), *,
+        self, reference: Callable[..., object], arguments: Arguments, outputs: Sequence[str] = (), *,
         tolerance: Tolerance | None = None, check: Check | None = None, protected: bool = True,
     ) -> None:  # fmt: skip
         inputs = ArgumentSet(arguments, outputs, protected=protected)
@@ -61,7 +61,7 @@ class ReferenceResults:
         self._expected.prepare(self._tf32)
 
     @classmethod
-    def of_own(cls, results: Sequence[Any], dtypes: Iterable[str], tolerance: Any) -> ReferenceResults:
+    def of_own(cls, results: Sequence[object], dtypes: Iterable[str], tolerance: object) -> ReferenceResults:
         """Results of something whose kernels take tensors of these dtypes, as it is."""
         precision = Precision(inputs=tuple(dtypes), reduction=_TERMS)
         standard = Standard(precision=precision, tolerance=Tolerance.of(tolerance))
@@ -83,7 +83,7 @@ class ReferenceResults:
             return f"a result of type {', '.join(opaque)} cannot be compared"
         return "nothing in the results can be compared" if self.empty else ""
 
-    def fault(self, results: Sequence[Any], tf32: bool | None = False, config: Config | None = None) -> str:
+    def fault(self, results: Sequence[object], tf32: bool | None = False, config: Config | None = None) -> str:
         """The error of results in words, which may have been computed in TF32; empty if they are right.
 
         Those of a `config` are counted in `dissent`, which results that are a contestant's own have.
@@ -97,7 +97,7 @@ class ReferenceResults:
             self.dissent.agrees(config)
         return "" if difference is None else difference.text
 
-    def error(self, results: Sequence[Any]) -> float | None:
+    def error(self, results: Sequence[object]) -> float | None:
         """The largest error of a result, relative to the largest golden value in it; None where none is floating."""
         errors: list[float] = []
         for result, golden in leaf_pairs(list(results), self._golden):
@@ -129,7 +129,7 @@ class Dissent:
         self._agree.add(config)
         self._ran.add(config)
 
-    def differs(self, config: Config, results: Sequence[Any], error: Difference) -> None:
+    def differs(self, config: Config, results: Sequence[object], error: Difference) -> None:
         """A config's results are wrong."""
         self._ran.add(config)
         if error.excess > self._most:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from triton_ops.backend import ArgumentSet, CandidateError, CompilesAhead
 from triton_ops.base import require
@@ -47,6 +47,7 @@ class Assignment(KernelProblem):
     odd: bool = True
     members: Members = field(default_factory=dict)
     trusted: Config | None = None
+    environment: ClassVar[Mapping[str, str]] = {}  # of a worker, as it is
     in_turn: frozenset[str] = frozenset()
 
     @classmethod
@@ -86,11 +87,6 @@ class Assignment(KernelProblem):
         own_s, compile_s, step = self.effort.patience.launch_s, self.effort.patience.compile_s, StationStep
         launched = dict.fromkeys((step.LAUNCH, step.ODD, step.RACE), own_s)
         return {step.COMPILE: compile_s, **launched, step.BASELINE: compile_s + own_s, step.TURN: math.inf}
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Changes of a worker's environment: none."""
-        return {}
 
     @property
     def loaded(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from triton_ops.backend import CandidateError, Packed
 from triton_ops.evaluation import idle_worker
-from triton_ops.evaluation.questions import Question, Setup, StationFacts, StationStep, WorkerAnswer, answers
+from triton_ops.evaluation.questions import Answering, Question, Setup, StationFacts, StationStep, WorkerAnswer, answers
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.processes import WorkerLostError, WorkerProcess
 from triton_ops.request import Effort
@@ -55,16 +55,8 @@ class WorkerTask(Protocol):
     def loaded(self) -> str:
         """What a worker makes as it loads the task, in words, for an error that names what has ended it."""
 
-    def station(self, tell: Callable[[str], None]) -> Any:
-        """The station in a worker, which has `facts`; `tell` is called with each step that begins."""
-
-
-class ConfigQuestion(Question, Protocol):
-    """A question whose answer is the trial of a config."""
-
-    @property
-    def config(self) -> Config:
-        """The config."""
+    def station(self, tell: Callable[[str], None]) -> Answering:
+        """The station in a worker; `tell` is called with each step that begins."""
 
 
 class TaskWorker:
@@ -75,7 +67,10 @@ class TaskWorker:
     task exists in this process only, a `TritonKernelError` what the worker raised as it loaded it.
     """
 
-    def __init__(self, task: WorkerTask, process: WorkerProcess | None = None, *, reuse: bool = False) -> None:
+    def __init__(
+        self, task: WorkerTask, process: WorkerProcess | None = None, *, reuse: bool = False,
+        facts: StationFacts | None = None,
+    ) -> None:  # fmt: skip
         self._task, self._patience = task, task.effort.patience
         self._pack(mapped=True)
         self._worker: WorkerProcess | None = None
@@ -84,13 +79,10 @@ class TaskWorker:
         self._reuse = reuse
         self._asking = False
         self._deaths: list[str] = []
-        self._facts = self._first_facts()
+        self._facts = facts or StationFacts()
         self._first: Setup | None = self._setup(self._packed)
         if process is not None:
             process.begin(self._first)
-
-    def _first_facts(self) -> StationFacts:
-        return StationFacts()
 
     def _setup(self, packed: bytes) -> Setup:
         return Setup(packed)
@@ -103,12 +95,12 @@ class TaskWorker:
         self._packed, self._mapped = packed.content, packed.mapped
         self._notes = tuple(f"drawn anew in its process: {it}" for it in packed.drawn)
 
-    def trial(self, question: ConfigQuestion, longer_s: float = 0.0) -> tuple[Trial, WorkerLostError | None]:
+    def trial(self, config: Config, question: Question, longer_s: float = 0.0) -> tuple[Trial, WorkerLostError | None]:
         """The trial of a config, and how its worker was lost, if it was; each of its steps may take `longer_s` more."""
         try:
             trial: Trial = self._ask(question, self._patience.trial_s + TRIAL * longer_s, longer_s).value
         except WorkerLostError as error:
-            return lost_trial(question.config, error), error
+            return lost_trial(config, error), error
         return trial, None
 
     def ask_again(self, question: Question) -> Any:

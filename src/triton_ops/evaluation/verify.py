@@ -19,7 +19,7 @@ of scales in a row, would be specialised otherwise, or a flag would be another o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -97,7 +97,7 @@ class Subject:
         """The arguments of the first set."""
         return self.first.arguments
 
-    def launch(self, executable: Executable, outputs: Sequence[Any] | None = None) -> Launch:
+    def launch(self, executable: Executable, outputs: Sequence[object] | None = None) -> Launch:
         """A launch that is ready to be timed, of the executable's outputs for None; it may lack memory."""
         call = executable.bind(self.arguments)
         if outputs is None:
@@ -113,7 +113,7 @@ class Subject:
         contents = tuple(each.launch(executable) for each in self.contents)
         return replace(launch, contents=contents, value=self.value) if contents else launch
 
-    def _reset(self, call: Callable[[], Any]) -> Callable[[], None] | None:
+    def _reset(self, call: Callable[[], object]) -> Callable[[], None] | None:
         """The work before every launch, outside the timed region; None if there is none."""
         if not isinstance(call, PreparedCall):
             return self.first.restore if self.restores else None
@@ -319,19 +319,19 @@ class Verifier:
                 self._dissent.differs(executable.config, results, error)
             return error
 
-    def _judged(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
+    def _judged(self, case: Case, executable: Executable, results: Sequence[object]) -> Difference | None:
         if self.not_compared or case.expected is None:
             return None
         case.expected.prepare(bool(executable.tf32), bool(executable.narrow_steps))
         return case.expected.difference(results, bool(executable.tf32))
 
-    def _is_last(self, case: Case, executable: Executable, results: list[Any]) -> bool:
+    def _is_last(self, case: Case, executable: Executable, results: Sequence[object]) -> bool:
         """True if results have the bits of the executable's last right ones, which spares a costly judgement."""
         if self.not_compared or case.expected is not self.cases[0].expected:
             return False
         return self._last is not None and self._last[0] is executable and same_bits(results, self._last[1])
 
-    def _other_bits(self, executable: Executable, results: list[Any]) -> Difference | None:
+    def _other_bits(self, executable: Executable, results: Sequence[object]) -> Difference | None:
         """The fault of right results that do not have the bits of the executable's first ones; those are kept."""
         if self._last is None or self._last[0] is not executable:
             self._last = executable, [kept(each) for each in results]
@@ -350,7 +350,7 @@ class Verifier:
         return demand or (demand is None and executable.atomics is False)
 
     @contextmanager
-    def _ran(self, case: Case, executable: Executable) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    def _ran(self, case: Case, executable: Executable) -> Iterator[tuple[list[object], dict[str, object]]]:
         """The results and the changed inputs of one launch; the inputs are restored at the end."""
         argument_set = case.argument_set
         self.tell(self._step)  # each launch is a step, since one may take a minute
@@ -370,7 +370,9 @@ class Verifier:
             if changes:
                 argument_set.restore()
 
-    def _results(self, case: Case, executable: Executable, result: Any, changes: dict[str, Any]) -> list[Any]:
+    def _results(
+        self, case: Case, executable: Executable, result: object, changes: Mapping[str, object]
+    ) -> list[object]:
         if outputs := case.argument_set.written_by(executable):
             return outputs
         count = 0 if self.reference is None or case.expected is None else case.expected.count
@@ -563,7 +565,7 @@ def further_cases(first: ArgumentSet, problem: KernelProblem) -> list[Case]:
     return cases
 
 
-def _refilled(problem: Problem, fills: Sequence[str], new: Any) -> Problem | None:
+def _refilled(problem: Problem, fills: Sequence[str], new: object) -> Problem | None:
     """The problem with floats that are drawn in one of these ways drawn in a new one; None if there are none."""
     drawn = {
         name: replace(argument, fill=new)

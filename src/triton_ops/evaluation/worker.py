@@ -23,7 +23,7 @@ from triton_ops.base import StoredFile, require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.idle_worker import EARLY, Rest
 from triton_ops.evaluation.process_state import ProcessState
-from triton_ops.evaluation.questions import Question, Setup, WorkerAnswer
+from triton_ops.evaluation.questions import Answering, Question, Setup, WorkerAnswer
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.processes import Child, Surroundings, import_heavy, strays
 
@@ -57,9 +57,9 @@ def _ready(device: str) -> None:
         threading.Thread(target=TorchDevice(device).make_ready, daemon=True).start()
 
 
-def serve(questions: Iterable[Any], send: Callable[[Any], None], device: str) -> None:
+def serve(questions: Iterable[Any], send: Callable[[object], None], device: str) -> None:
     """Answer questions until there are no more; `device` is the GPU of this process."""
-    station: Any = None
+    station: Answering | None = None
     modules, state, context = UsersModules(), ProcessState.here(), copy_context()
     for question in questions:
         if isinstance(question, Rest):
@@ -116,7 +116,7 @@ class UsersModules:
     def _names(self) -> list[str]:
         return [name for name in sys.modules if name not in self._others and not Origin.is_installed(name)]
 
-    def _now(self) -> dict[str, Any]:
+    def _now(self) -> dict[str, object]:
         left = {name: iter(range(_MOST_LOOKED_AT)) for name in self._names()}
         files = {name: StoredFile(getattr(sys.modules[name], "__file__", None) or os.devnull) for name in left}
         return {name: (files[name].state, [(key, _state(value, left[name])) for key, value in
@@ -124,7 +124,7 @@ class UsersModules:
                 for name in left}  # fmt: skip
 
 
-def _state(value: Any, left: Iterator[int], inside: frozenset[int] = frozenset()) -> Any:
+def _state(value: object, left: Iterator[int], inside: frozenset[int] = frozenset()) -> object:
     """What a value is, and what it holds where it is a container or of the user's; too much is equal to nothing."""
     if next(left, None) is None:
         return object()
@@ -138,7 +138,7 @@ def _state(value: Any, left: Iterator[int], inside: frozenset[int] = frozenset()
         return object()
 
 
-def _parts_of(value: Any) -> Iterable[Any]:
+def _parts_of(value: Any) -> Iterable[object]:
     """What a container or an object of the user's holds; of an array the content, of a tensor the number of writes."""
     kind = type(value)
     owner = value if isinstance(value, (type, FunctionType)) else kind
@@ -165,7 +165,7 @@ def _give_up(modules: UsersModules) -> None:
         cuda.empty_cache()
 
 
-def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Any, WorkerAnswer]:
+def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Answering | None, WorkerAnswer]:
     question.surroundings.take()
     try:
         assignment = Packed.loaded(question.packed)
@@ -180,7 +180,7 @@ def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Any, WorkerAn
     return station, WorkerAnswer(facts=station.facts)
 
 
-def _answer(station: Any, question: Question) -> WorkerAnswer:
+def _answer(station: Answering | None, question: Question) -> WorkerAnswer:
     if station is None:
         return WorkerAnswer(error=KernelTypeError(f"a worker without a task was asked {type(question).__name__}"))
     try:

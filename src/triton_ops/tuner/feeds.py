@@ -1,4 +1,4 @@
-"""Feeds, which hold proposals until they are tried: while one is measured, the next are compiled without a device.
+"""Proposals of a searcher, and feeds that hold them until they are tried, and mostly have them compiled meanwhile.
 
 Compiled proposals are given in the searcher's order, but a proposal that compiles slowly does not delay those after it.
 A proposal that cannot be launched is given as dropped, with its numbers. One that can be launched but spills is
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from triton_ops.device import Machine
-from triton_ops.exceptions import TargetError
+from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.request import Effort
 from triton_ops.search import Searcher, UsesPreviews
 from triton_ops.space import Config
@@ -29,6 +29,28 @@ from triton_ops.values import Compiled, Trial
 _log = logging.getLogger("triton_ops")
 
 _BATCH = 8  # proposals asked for at a time, where nothing is compiled
+
+
+_REPEATED_ANSWERS = 100  # after so many answers in a row without a new config, the searcher counts as exhausted
+
+
+def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) -> list[Config]:
+    """Up to `count` configs from `searcher` that are not in `proposed`; an empty list when no new config comes.
+
+    A searcher that repeats configs is asked again: it may continue an interrupted run without a memory of the trials.
+    Raises SettingsError if it proposes an object that is no config.
+    """
+    for _ in range(_REPEATED_ANSWERS):
+        answer: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's, so its answer is checked
+        if wrong := [config for config in answer if not isinstance(config, Config)]:
+            message = f"{type(searcher).__qualname__}.ask returned {wrong[0]!r}, which is no Config"
+            hint = "return configs of the space, or make one with triton_ops.Config(BLOCK=128)"
+            raise SettingsError(message, hint=hint)
+        if fresh := [config for config in dict.fromkeys(answer) if config not in proposed]:
+            return fresh
+        if not answer:
+            break
+    return []
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from typing import ClassVar
 from triton_ops.exceptions import TargetError
 from triton_ops.search import Searcher
 from triton_ops.space import Config
-from triton_ops.tuner.feeds import Compiles
-from triton_ops.tuner.proposals import new_configs
+from triton_ops.tuner.feeds import Compiles, new_configs
 from triton_ops.values import Compiled, Key
 
 _WORKERS = 8  # for which there are previews: 64, more than a tune of little effort tries
@@ -115,12 +114,11 @@ class Gate:
         else:
             prepared.enough.add_done_callback(lambda _: self._ready(False))
             prepared.whole.add_done_callback(lambda _: self._ready(True))
-        with self._changed:
-            self._changed.wait_for(lambda: self._ended or self.since_s is not None)
-            self.check()
+        self.hold(None)
+        self.check()
 
-    def hold(self, seconds: float) -> None:
-        """Wait for so many seconds, or until the tune is let in or is to end."""
+    def hold(self, seconds: float | None) -> None:
+        """Wait for so many seconds, None for no limit, or until the tune is let in or is to end."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended or self.since_s is not None, timeout=seconds)
 

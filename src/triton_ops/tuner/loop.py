@@ -22,10 +22,9 @@ from triton_ops.request import Effort
 from triton_ops.search import Search, Searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.budget import RunningBudget, rounds_s
-from triton_ops.tuner.feeds import DirectFeed, Ready
+from triton_ops.tuner.feeds import DirectFeed, Ready, new_configs
 from triton_ops.tuner.gate import Gate
 from triton_ops.tuner.progress import Listener, RunProgress
-from triton_ops.tuner.proposals import new_configs
 from triton_ops.tuner.trials import Trials
 from triton_ops.tuner.wrong_results import Doubts, TileProof
 from triton_ops.values import Status, Trial

@@ -34,7 +34,9 @@ _hits = KnownCalls[KnownCall | None](plain=True)
 
 def call_of(problem: TuneProblem, options: TuneOptions) -> Any:
     """The place of a call in this process; None if it cannot be told in a moment."""
-    if not isinstance(problem.args, (tuple, list)) or (listed := _space(problem.space)) is None:
+    space = problem.space
+    listed = id(space) if space is None or isinstance(space, ConfigSpace) else ConfigSpace.text_of(space)
+    if not isinstance(problem.args, (tuple, list)) or listed is None:
         return None  # whatever else `args` is, a generator say, is refused before it is iterated over
     rest = problem.shape, problem.dtype, problem.device, problem.reference, problem.tolerance, problem.check
     where = (*settings.named_folder_and_effort(), TorchDevice.current_name())
@@ -75,13 +77,6 @@ def remember(call: Any, problem: TuneProblem, requested: RequestedTune, result: 
     answer, own = state(), replace(result)  # shares nothing that the caller of this call may change
     known = KnownCall(lambda: own, ask=state, answer=answer, decision=(target, problem.space))
     _hits.keep(call, known if all(map(Source.is_kept, checks)) else None)
-
-
-def _space(space: Any) -> Any:
-    """What tells a space from others in a moment; None if nothing does."""
-    if space is None or isinstance(space, ConfigSpace):
-        return id(space)
-    return ConfigSpace.text_of(space)
 
 
 def release_processes() -> None:

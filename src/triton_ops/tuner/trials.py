@@ -1,8 +1,11 @@
-"""The finished trials of a run, with the fastest one, the number of failures, and the modes of their times."""
+"""The finished trials of a run: the fastest one, the modes of their times, and the configs that they suggest."""
 
 from __future__ import annotations
 
-from triton_ops.space import Config
+from collections.abc import Collection, Iterator
+
+from triton_ops.device import Machine
+from triton_ops.space import Config, ConfigSpace, UnlistedSpace
 from triton_ops.values import Trial
 
 
@@ -49,3 +52,28 @@ class Trials(dict[Config, Trial]):
         modes = {config: trial.measurement.mode for config, trial in self.items() if trial.measurement is not None}
         self._modes = {*modes.values()}
         return [config for config, other in modes.items() if other != mode]
+
+
+_LIMITED, _MOST_LIMITED = 2, 8  # fastest configs whose limits are tried at a time, and limits in a tune
+
+
+def limited_registers(space: ConfigSpace, machine: Machine | None, trials: Collection[Trial]) -> list[Config]:
+    """The fastest configs of trials with other limits of registers; none of a space that leaves no limit open.
+
+    ptxas settles by itself for few registers where more loads could be under way, and for many where one block more
+    would fit. Limits are tried last, since only what was compiled says which of them have a use.
+    """
+    if machine is None or not isinstance(space, UnlistedSpace) or not space.limits_registers:
+        return []
+    room = _MOST_LIMITED - sum("maxnreg" in trial.config for trial in trials)
+    known = [trial for trial in trials if trial.ok and trial.resources and trial.resources.registers]
+    fastest = sorted(known, key=lambda trial: (trial.rank, trial.config.text))[:_LIMITED]
+    return [config for trial in fastest for config in _beside(trial, machine)][: max(room, 0)]
+
+
+def _beside(trial: Trial, machine: Machine) -> Iterator[Config]:
+    """The config of a trial with the limits of registers beside those that it has."""
+    warps, resources = trial.config.get("num_warps", 4), trial.resources
+    if resources is not None and resources.registers is not None and isinstance(warps, int):
+        for limit in machine.limits.register_limits(resources.registers, resources.shared_bytes or 0, warps):
+            yield Config({**trial.config, "maxnreg": limit})

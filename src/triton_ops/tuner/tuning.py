@@ -53,8 +53,8 @@ from triton_ops.tuner.priors import (
     winners_nearby,
 )
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, device_error, failed, record_of, result_of
-from triton_ops.tuner.proposals import limited_registers
 from triton_ops.tuner.remarks import cut_note, pitfall_notes, tell_of_long_rounds, untold
+from triton_ops.tuner.trials import limited_registers
 from triton_ops.tuner.wrong_results import TileProof
 from triton_ops.values import Key, Trial, TuningResult
 

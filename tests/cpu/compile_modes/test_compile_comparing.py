@@ -69,7 +69,7 @@ def station_of(machine):
             self.number = sum(other.mode.name == self.mode.name for other in machine.started)
             machine.started.append(self)
 
-        def trial(self, question):
+        def trial(self, _config, question):
             if self.mode.name in machine.failing:
                 status, reason = machine.failing[self.mode.name]
                 return ModeTrial(question.config, status, error=reason), None

@@ -249,7 +249,7 @@ def test_a_worker_that_holds_what_it_tried_is_asked_again_until_it_is_lost():
 def test_a_config_is_tried_once_more_after_a_signal_from_outside_unless_its_question_is_asked_once(once, ended):
     killed = Config({"ms": 0.0, "fault": "killed"})
     with closing(Isolated(assignment())) as station:
-        trial = station.trial(Attempt(killed))[0] if once else station.attempt(killed, None)
+        trial = station.trial(killed, Attempt(killed))[0] if once else station.attempt(killed, None)
         assert trial.status is Status.CRASH
         assert station.facts.place == f"in a process of its own, {ended} ended by what ran in them"
 
