@@ -89,9 +89,9 @@ def test_passes_are_the_times_that_most_of_the_data_is_read():
 
 @pytest.mark.parametrize(("share", "told"), [(0.0, True), (0.33, True), (0.34, False), (1.0, False)])
 def test_a_third_of_the_bytes_may_be_at_unknown_addresses(share, told):
-    known = replace(LOAD, elements=1000.0 * (1 - share))
+    addressed = replace(LOAD, elements=1000.0 * (1 - share))
     unknown = replace(LOAD, elements=1000.0 * share, known=False)
-    launch = with_accesses(known, unknown)
+    launch = with_accesses(addressed, unknown)
     assert (why_silent(launch) == "") == told
     assert told or why_silent(launch).startswith(f"{share:.0%} of the bytes")
 
