@@ -173,6 +173,27 @@ def test_what_was_read_first_counts_among_the_bytes_that_are_allowed_and_for_mor
         assert read_all(reading, 5, b"ab") == b"abcde"
 
 
+@pytest.mark.parametrize(("size", "reads"), [(10, 2), (60_000, 2), (200_000, 2)])
+def test_a_file_is_read_at_once_and_a_pipe_in_large_parts(tmp_path, monkeypatch, size, reads):
+    lengths, read = [], os.read
+
+    def counted(descriptor, length):
+        lengths.append(length)
+        return read(descriptor, length)
+
+    (tmp_path / "file").write_bytes(b"x" * size)
+    monkeypatch.setattr(files.os, "read", counted)
+    assert len(StoredFile(tmp_path / "file").read()) == size
+    assert len(lengths) == reads, "the last one finds the end"
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb"), os.fdopen(writing, "wb", buffering=0) as pipe:
+        pipe.write(b"x" * min(size, 60_000))
+        pipe.close()
+        lengths.clear()
+        assert len(read_all(reading, 1 << 20)) == min(size, 60_000)
+    assert len(lengths) == 2
+
+
 def test_bytes_are_appended_to_a_file_of_the_size_that_is_named_alone(tmp_path):
     path = tmp_path / "file"
     assert not AppendedFile.append_at(path, 0, b"x")

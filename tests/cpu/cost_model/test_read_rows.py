@@ -260,6 +260,9 @@ def test_other_passes_and_another_order_are_told():
     (sentence,) = differences(Work(tiles=replace(ROWS, passes=2)), Work(), works, [])
     assert sentence == "2 passes over a row are declared, and the kernel reads it 1 times"
     assert differences(Work(tiles=replace(ROWS, passes=2)), Work(), [WORKS["matmul"]], []) == []
+    often = with_accesses(LOAD, *(again(LOAD, at) for at in range(7)))
+    (sentence,) = differences(Work(tiles=replace(ROWS, passes=2)), Work(), [KernelWork((often, COPY))], [])
+    assert sentence.endswith("the kernel reads it 1 or 8 times")
     opposite = [(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)]
     (sentence,) = differences(Work(), Work(), [], opposite)
     assert sentence.startswith("both order 3 configs in other ways: their rank correlation is -1.00")
