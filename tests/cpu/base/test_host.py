@@ -320,5 +320,5 @@ def test_a_bar_is_drawn_on_a_terminal_where_progress_is_on(monkeypatch, tty, sho
     assert (console is not None) == drawn
     assert not drawn or (console.stderr and console.color_system is None)
     for is_terminal in (True, False):
-        given = SimpleNamespace(is_terminal=is_terminal)
-        assert host.bar_console(given) is (given if is_terminal else None)
+        console = SimpleNamespace(is_terminal=is_terminal)
+        assert host.bar_console(console) is (console if is_terminal else None)

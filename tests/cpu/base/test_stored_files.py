@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import select
 import stat
 import threading
@@ -31,6 +32,7 @@ from triton_ops.base.folders import open_regular
 from triton_ops.exceptions import CacheError
 
 DESCRIPTORS = Path("/proc/self/fd")
+NAME = "triton-ops-run-0123456789abcdef"
 LINUX = pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="needs Linux's list of open files")
 
 
@@ -97,6 +99,35 @@ def test_no_file_stays_open(tmp_path, none_left_open):
 
 
 @LINUX
+def test_no_file_stays_open_that_is_refused_after_it_was_opened(tmp_path, monkeypatch, none_left_open):
+    path, pipe, held = tmp_path / "file", tmp_path / ".lock", tmp_path / NAME
+    path.write_bytes(b"abc")
+    os.mkfifo(pipe)
+    held.mkdir()
+    os.utime(held, (1, 1))
+    lock = code_folders._lock(held)
+    for _ in range(3):
+        folders.sync_folder(tmp_path)
+        with Folder(tmp_path).locked() as taken:
+            assert not taken, "a FIFO is no lock"
+        sweep_temporary(tmp_path)
+        assert held.exists(), "it is held"
+    os.close(lock)
+    judged = []
+
+    def judge(*several):
+        judged.append(several)
+        if len(judged) % 2 == 0:  # it was replaced meanwhile
+            raise PermissionError(errno.EPERM, "replaced")
+
+    monkeypatch.setattr(folders, "_judge", judge)
+    for _ in range(3):
+        with pytest.raises(PermissionError, match="replaced"):
+            open_regular(path)
+    assert not folders._lock_files
+
+
+@LINUX
 def test_who_writes_into_a_pipe_waits_for_its_reader_without_asking_again_and_again(tmp_path):
     path, content = tmp_path / "pipe", b"x" * (1 << 20)
     os.mkfifo(path)
@@ -140,6 +171,27 @@ def test_what_was_read_first_counts_among_the_bytes_that_are_allowed_and_for_mor
         pipe.write(b"cde")
         pipe.close()
         assert read_all(reading, 5, b"ab") == b"abcde"
+
+
+@pytest.mark.parametrize(("size", "reads"), [(10, 2), (60_000, 2), (200_000, 2)])
+def test_a_file_is_read_at_once_and_a_pipe_in_large_parts(tmp_path, monkeypatch, size, reads):
+    lengths, read = [], os.read
+
+    def counted(descriptor, length):
+        lengths.append(length)
+        return read(descriptor, length)
+
+    (tmp_path / "file").write_bytes(b"x" * size)
+    monkeypatch.setattr(files.os, "read", counted)
+    assert len(StoredFile(tmp_path / "file").read()) == size
+    assert len(lengths) == reads, "the last one finds the end"
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb"), os.fdopen(writing, "wb", buffering=0) as pipe:
+        pipe.write(b"x" * min(size, 60_000))
+        pipe.close()
+        lengths.clear()
+        assert len(read_all(reading, 1 << 20)) == min(size, 60_000)
+    assert len(lengths) == 2
 
 
 def test_bytes_are_appended_to_a_file_of_the_size_that_is_named_alone(tmp_path):
@@ -300,13 +352,13 @@ def test_a_missing_folder_is_made_with_all_above_it_each_on_disk(tmp_path, monke
 
 
 def test_a_lock_of_one_process_is_not_waited_for_longer_than_is_said(tmp_path, caplog):
-    told, begin = [], time.monotonic()
+    calls, begin = [], time.monotonic()
     with Folder(tmp_path).locked("one") as first, Folder(tmp_path).locked("two") as other:
         assert first
         assert other
-        with Folder(tmp_path).locked("one", wait_s=0.05, poll_s=0.01, waiting=lambda: told.append(1)) as second:
+        with Folder(tmp_path).locked("one", wait_s=0.05, poll_s=0.01, waiting=lambda: calls.append(1)) as second:
             assert not second
-    assert told == [1]
+    assert calls == [1]
     assert time.monotonic() - begin >= 0.05
     assert "has held it for 0.05 s): going on without the lock" in caplog.text
     with Folder(tmp_path).locked("one", wait_s=0.0) as again:
@@ -329,9 +381,6 @@ def test_a_lock_that_is_let_go_is_taken_by_a_thread_that_waits(tmp_path):
     thread.join()
     assert order == ["first", True]
     assert not folders._lock_files
-
-
-NAME = "triton-ops-run-0123456789abcdef"
 
 
 def test_only_a_folder_of_its_own_name_is_discarded(tmp_path):
@@ -455,3 +504,48 @@ def test_a_group_without_other_members_is_the_users_own(monkeypatch, first, name
     monkeypatch.setattr(code_folders.pwd, "getpwuid", lambda user: SimpleNamespace(pw_gid=first, pw_name="me"))
     monkeypatch.setattr(code_folders.grp, "getgrgid", group)
     assert code_folders._is_own_group(5) == own
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "age_s", "owner", "left"),
+    [
+        ("a1", "file", 101.0, 0, True), ("a1", "file", 99.0, 0, False), ("b1", "file", 101.0, 0, False),
+        ("a1x", "file", 101.0, 0, False), ("a1", "folder", 101.0, 0, False), ("a1", "file", 101.0, 1, False),
+        ("a1", "link", 101.0, 0, False),
+    ],
+)  # fmt: skip
+def test_what_is_left_behind_is_this_users_of_the_kind_and_the_name_and_old(
+    tmp_path, monkeypatch, name, kind, age_s, owner, left
+):
+    path, now_s = tmp_path / name, 1e9
+    if kind == "link":
+        path.symlink_to(tmp_path)
+    else:
+        path.mkdir() if kind == "folder" else path.touch()
+    os.utime(path, (now_s - age_s, now_s - age_s), follow_symlinks=False)
+    monkeypatch.setattr(folders, "user", lambda: os.getuid() + owner)
+    paths = folders.left_behind(tmp_path, re.compile("a[0-9]"), stat.S_ISREG, 100.0, now_s)
+    assert [*paths] == ([path] if left else [])
+    assert [*folders.left_behind(tmp_path / "none", re.compile("."), stat.S_ISREG, 1.0, None)] == []
+
+
+@pytest.mark.parametrize(("lock", "threads"), [(threading.Lock, 1), (threading.RLock, 2)])
+def test_a_lock_that_is_forgotten_is_free(lock, threads):
+    guard = folders.ForkSafeLock(lock)
+    guard.__enter__()
+    folders._free_in_child()
+    with guard:
+        assert guard._lock.acquire(blocking=False) == (threads == 2)
+    with guard:
+        pass
+
+
+def test_a_child_closes_the_locks_of_its_parent_and_forgets_who_waits(tmp_path):
+    with Folder(tmp_path).locked("one"), Folder(tmp_path).locked("two"):
+        several = list(folders._lock_files)
+        assert len(several) == 2
+        assert len(folders._turns) == 2
+        folders._let_go_in_child()
+        assert not folders._lock_files
+        assert not folders._turns
+        assert not any(file.held for file in several)

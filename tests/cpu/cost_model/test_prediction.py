@@ -197,24 +197,24 @@ def test_the_prior_takes_the_compilers_figures_of_trials_and_what_previews_say_o
     configs = [Config({**TILE, "BM": side}) for side in (64, 128, 256)]
     prior = ModelPrior(model)
     assert prior.score(configs) == model.score(configs)
-    serialised, known = Resources(serialised=True), Resources(255, 400, 100_000)
-    prior.take_previews([Compiled(configs[0], Status.OK, "", Resources(255, 400, 100_000, serialised=True)),
-                         Compiled(configs[1], Status.OK, "", known), Compiled(configs[2], Status.OK, "")])  # fmt: skip
+    serialised, compiled = Resources(serialised=True), Resources(255, 400, 100_000)
+    several = (Resources(255, 400, 100_000, serialised=True), compiled, None)
+    prior.take_previews([Compiled(one, Status.OK, "", each) for one, each in zip(configs, several, strict=True)])
     assert prior.score(configs) == [model.expected_ms(configs[0], serialised), *model.score(configs[1:])]
 
 
 def test_the_prior_keeps_what_the_compiler_gave_the_trials_of_a_search():
     model = Model(Work(tiles=GEMM), H200)
     configs = [Config({**TILE, "BM": side}) for side in (64, 128)]
-    prior, known = model.prior, Resources(255, 400, 100_000)
+    prior, compiled = model.prior, Resources(255, 400, 100_000)
     assert prior.score(configs) == model.score(configs)
     prior.tell(
         [
-            Trial(configs[0], Status.RESOURCES, error="too many", resources=known),
+            Trial(configs[0], Status.RESOURCES, error="too many", resources=compiled),
             Trial(configs[1], Status.COMPILE, error="no"),
         ]
     )
-    assert prior.score(configs) == [model.expected_ms(configs[0], known), model.expected_ms(configs[1])]
+    assert prior.score(configs) == [model.expected_ms(configs[0], compiled), model.expected_ms(configs[1])]
 
 
 def test_why_a_model_is_silent():

@@ -89,9 +89,9 @@ def test_passes_are_the_times_that_most_of_the_data_is_read():
 
 @pytest.mark.parametrize(("share", "told"), [(0.0, True), (0.33, True), (0.34, False), (1.0, False)])
 def test_a_third_of_the_bytes_may_be_at_unknown_addresses(share, told):
-    known = replace(LOAD, elements=1000.0 * (1 - share))
+    addressed = replace(LOAD, elements=1000.0 * (1 - share))
     unknown = replace(LOAD, elements=1000.0 * share, known=False)
-    launch = with_accesses(known, unknown)
+    launch = with_accesses(addressed, unknown)
     assert (why_silent(launch) == "") == told
     assert told or why_silent(launch).startswith(f"{share:.0%} of the bytes")
 
@@ -260,6 +260,9 @@ def test_other_passes_and_another_order_are_told():
     (sentence,) = differences(Work(tiles=replace(ROWS, passes=2)), Work(), works, [])
     assert sentence == "2 passes over a row are declared, and the kernel reads it 1 times"
     assert differences(Work(tiles=replace(ROWS, passes=2)), Work(), [WORKS["matmul"]], []) == []
+    often = with_accesses(LOAD, *(again(LOAD, at) for at in range(7)))
+    (sentence,) = differences(Work(tiles=replace(ROWS, passes=2)), Work(), [KernelWork((often, COPY))], [])
+    assert sentence.endswith("the kernel reads it 1 or 8 times")
     opposite = [(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)]
     (sentence,) = differences(Work(), Work(), [], opposite)
     assert sentence.startswith("both order 3 configs in other ways: their rank correlation is -1.00")

@@ -17,13 +17,15 @@ SMALL = np.arange(DRAWS) % 2 == 1
 
 def draw_of(body="", padding=math.nan, turns=0, places=None):
     """The facts of a kernel with these lines, and draws of its terms; places are numbers along the axes."""
-    known = facts(body)
-    return known, Draw(known, {known.terms.index(axis): at for axis, at in (places or {0: 0}).items()}, padding, turns)
+    kernel = facts(body)
+    return kernel, Draw(
+        kernel, {kernel.terms.index(axis): at for axis, at in (places or {0: 0}).items()}, padding, turns
+    )
 
 
 def test_symbols_have_numbers_of_their_kind_and_every_symbol_has_its_own():
-    known, draw = draw_of()
-    make, whole = known.terms.make, known.terms.whole
+    kernel, draw = draw_of()
+    make, whole = kernel.terms.make, kernel.terms.whole
     n, m, program, turn = (make(*one) for one in (("argument", "n"), ("argument", "m"), ("program_id", 0), ("turn", 7)))
     assert (draw(whole(n)) >= 5000).all()
     assert (draw(whole(n)) < 6000).all()
@@ -36,43 +38,43 @@ def test_symbols_have_numbers_of_their_kind_and_every_symbol_has_its_own():
 
 
 def test_a_place_is_one_for_all_draws_or_one_for_each_and_the_rest_stays():
-    known, draw = draw_of()
-    (load, _) = known.accesses
-    index, offset = known.terms.index(0), load.offset
+    kernel, draw = draw_of()
+    (load, _) = kernel.accesses
+    index, offset = kernel.terms.index(0), load.offset
     several = np.arange(DRAWS) * 3.0
     assert (draw.at({index: 5})(offset) == draw(offset) + 5).all()
     assert (draw.at({index: several})(offset) == draw(offset) + several).all()
-    other = known.terms.index(1)
-    assert (draw.at({other: 9}).at({index: 2})(known.terms.add((1, offset), (1, other))) == draw(offset) + 11).all()
+    other = kernel.terms.index(1)
+    assert (draw.at({other: 9}).at({index: 2})(kernel.terms.add((1, offset), (1, other))) == draw(offset) + 11).all()
     assert (draw(offset) % 128 == 0).all(), "the first place, as it was asked for"
 
 
 def test_a_load_gives_one_number_for_each_address_and_the_padding_beyond_its_mask():
-    known, draw = draw_of(padding=-7.0)
-    load, store = known.accesses
-    data, index = store.value.term, known.terms.index(0)
+    kernel, draw = draw_of(padding=-7.0)
+    load, store = kernel.accesses
+    data, index = store.value.term, kernel.terms.index(0)
     here, there = draw(data), draw.at({index: 3})(data)
     assert ((np.abs(here) <= 2) & (here != there)).all()
-    assert (draw.at({index: 128, known.terms.make("program_id", 0): 0})(data)
-            == draw.at({index: 0, known.terms.make("program_id", 0): 1})(data)).all()  # fmt: skip
+    assert (draw.at({index: 128, kernel.terms.make("program_id", 0): 0})(data)
+            == draw.at({index: 0, kernel.terms.make("program_id", 0): 1})(data)).all()  # fmt: skip
     beyond = draw.beyond(index, load.mask)
     assert (beyond(data) == -7.0).all()
-    last = beyond(known.terms.whole(index)) - 1
+    last = beyond(kernel.terms.whole(index)) - 1
     assert (draw.at({index: last})(data) != -7.0).all(), "the place before it has data"
-    small = draw.at({known.terms.make("argument", "arg2"): 0})
-    assert (small.beyond(index, load.mask)(known.terms.whole(index)) == 1).all(), "never the first place"
+    small = draw.at({kernel.terms.make("argument", "arg2"): 0})
+    assert (small.beyond(index, load.mask)(kernel.terms.whole(index)) == 1).all(), "never the first place"
 
 
 def test_in_the_block_at_the_edge_the_condition_fails_for_the_first_time():
-    known, draw = draw_of()
-    (load, _) = known.accesses
+    kernel, draw = draw_of()
+    (load, _) = kernel.accesses
     edge = draw.at_the_edge(load.mask)
-    block, n = (edge(known.terms.whole(known.terms.make(*one))) for one in (("program_id", 0), ("argument", "arg2")))
+    block, n = (edge(kernel.terms.whole(kernel.terms.make(*one))) for one in (("program_id", 0), ("argument", "arg2")))
     assert (128 * block <= n - 1).all()
     assert (128 * (block + 1) > n - 1).all()
     assert edge(load.mask).all()
-    less = known.terms.add((1, known.terms.make("argument", "arg2")), (-1, known.terms.index(0)))
-    alone = known.terms.at_least_zero(less)
+    less = kernel.terms.add((1, kernel.terms.make("argument", "arg2")), (-1, kernel.terms.index(0)))
+    alone = kernel.terms.at_least_zero(less)
     assert draw.at_the_edge(alone) is draw, "no turn and no program moves it"
 
 
@@ -81,9 +83,9 @@ def test_in_the_block_at_the_edge_the_condition_fails_for_the_first_time():
     [("arith.addf", np.add), ("arith.mulf", np.multiply), ("arith.maxnumf", np.fmax), ("arith.minimumf", np.minimum)],
 )
 def test_a_reduction_is_that_of_three_places(how, function):
-    known, draw = draw_of(REDUCE.format(of="%9", how=how) + "    tt.store %arg1, %s : !tt.ptr<f32>\n")
-    reduced = next(one.value.term for one in known.accesses if one.value is not None and not one.type.shape)
-    data, index = known.reductions[0].inputs[0].term, known.terms.index(0)
+    kernel, draw = draw_of(REDUCE.format(of="%9", how=how) + "    tt.store %arg1, %s : !tt.ptr<f32>\n")
+    reduced = next(one.value.term for one in kernel.accesses if one.value is not None and not one.type.shape)
+    data, index = kernel.reductions[0].inputs[0].term, kernel.terms.index(0)
     parts = [draw.at({index: place})(data) for place in (0, 1, 2)]
     assert draw(reduced) == pytest.approx(function(function(parts[0], parts[1]), parts[2]))
 
@@ -95,8 +97,8 @@ def test_a_reduction_is_that_of_three_places(how, function):
 )  # fmt: skip
 def test_another_reduction_is_some_number_that_its_data_decide(how, count):
     """Of several operands, of several steps, or by what makes one number of one: it is the same for the same data."""
-    known, draw = draw_of()
-    terms, data = known.terms, known.accesses[1].value.term
+    kernel, draw = draw_of()
+    terms, data = kernel.terms, kernel.accesses[1].value.term
     several = [data, terms.make("argument", "y")][:count]
     reduced, again, other = (
         draw(terms.make("tt.reduce", "f32", how, number, 0, *operands))
@@ -109,9 +111,9 @@ def test_another_reduction_is_some_number_that_its_data_decide(how, count):
 
 def test_a_product_is_the_sum_of_three_places_beside_what_it_began_with():
     body = DOT.format(left="", right="") + "    tt.store %xr, %d : tensor<32x32x!tt.ptr<f32>>\n"
-    known, draw = draw_of(body, places={0: 1, 1: 4})
-    product = known.products[0]
-    term = next(one.value.term for one in known.accesses if one.value is not None and len(one.type.shape) == 2)
+    kernel, draw = draw_of(body, places={0: 1, 1: 4})
+    product = kernel.products[0]
+    term = next(one.value.term for one in kernel.accesses if one.value is not None and len(one.type.shape) == 2)
     parts = [draw.at({product.bound: place}) for place in (0, 1, 2)]
     assert draw(term) == pytest.approx(sum(one(product.factors[0]) * one(product.factors[1]) for one in parts))
 
@@ -132,19 +134,19 @@ LOOP = """
 
 @pytest.mark.parametrize(("turns", "carried"), [(0, 0.5), (1, 1.0), (2, 2.0), (3, 4.0)])
 def test_what_a_loop_carries_is_what_so_many_turns_make_of_its_begin(turns, carried):
-    known, draw = draw_of(LOOP, turns=turns)
-    (one,) = known.carried.values()
+    kernel, draw = draw_of(LOOP, turns=turns)
+    (one,) = kernel.carried.values()
     assert (draw(one.symbol) == carried).all()
     assert (draw(one.next) == 2 * carried).all()
-    after = next(one.value.term for one in known.accesses if one.value is not None and not one.type.shape)
+    after = next(one.value.term for one in kernel.accesses if one.value is not None and not one.type.shape)
     assert after.name == "after"
     assert (draw(after) == 1.0).all(), "one turn"
 
 
 def test_what_a_loop_of_another_kernel_carries_is_not_computed():
-    known, draw = draw_of()
+    kernel, draw = draw_of()
     with pytest.raises(NotComputedError, match="without a known number"):
-        draw(known.terms.make("carried", 99, 0))
+        draw(kernel.terms.make("carried", 99, 0))
 
 
 @pytest.mark.parametrize(
@@ -167,8 +169,8 @@ def test_what_a_loop_of_another_kernel_carries_is_not_computed():
     ],
 )
 def test_a_term_of_numbers_is_computed_in_every_draw(make, expected):
-    known, draw = draw_of()
-    terms = known.terms
+    kernel, draw = draw_of()
+    terms = kernel.terms
     n, m = (terms.whole(terms.make("argument", name)) for name in "nm")
     numbers = np.arange(DRAWS) % 4.0, np.arange(DRAWS) // 8 % 3.0
     here = draw.at(dict(zip((one.operands[0][0][0] for one in (n, m)), numbers, strict=True)))
@@ -179,16 +181,16 @@ def test_a_term_of_numbers_is_computed_in_every_draw(make, expected):
 
 @pytest.mark.parametrize(("name", "operands"), [("was there", (7,)), ("was there", (7, 8)), ("new.thing", ())])
 def test_a_term_of_an_operation_without_numbers_is_not_computed(name, operands):
-    known, draw = draw_of()
+    kernel, draw = draw_of()
     with pytest.raises(NotComputedError, match=name):
-        draw(known.terms.make(name, *operands))
+        draw(kernel.terms.make(name, *operands))
 
 
 def test_a_comparison_of_three_is_not_computed():
-    known, draw = draw_of()
-    one = known.terms.number(1)
+    kernel, draw = draw_of()
+    one = kernel.terms.number(1)
     with pytest.raises(NotComputedError, match="a comparison slt"):
-        draw(known.terms.make("compared", "slt", one, one, one))
+        draw(kernel.terms.make("compared", "slt", one, one, one))
 
 
 @pytest.mark.parametrize("apart", [(0, 0), (3, 2), (2, 5)])
@@ -221,8 +223,8 @@ def test_a_divisor_that_was_loaded_is_positive_and_others_are_what_they_are():
     tt.store %8, %r : tensor<128x!tt.ptr<f32>>
     tt.store %8, %t : tensor<128x!tt.ptr<f32>>
     """
-    known, draw = draw_of(body)
-    q, r, t, x = (draw(one.value.term) for one in known.accesses if one.value is not None)
+    kernel, draw = draw_of(body)
+    q, r, t, x = (draw(one.value.term) for one in kernel.accesses if one.value is not None)
     assert (q == np.sign(x)).all()
     assert (r == np.sign(x)).all()
     assert (t == x / -2).all()
@@ -230,8 +232,8 @@ def test_a_divisor_that_was_loaded_is_positive_and_others_are_what_they_are():
 
 def test_a_term_of_too_many_numbers_is_not_computed(monkeypatch):
     monkeypatch.setattr("triton_ops.kernel_ir.draws._MOST", 3)
-    known, draw = draw_of()
-    make = known.terms.make
+    kernel, draw = draw_of()
+    make = kernel.terms.make
     for name in "abc":
         draw(make("argument", name))
     draw(make("argument", "a"))  # it is computed already
@@ -241,8 +243,8 @@ def test_a_term_of_too_many_numbers_is_not_computed(monkeypatch):
 
 def test_a_count_that_is_an_extent_is_small_where_numbers_are_made_of_it():
     """As a divisor it would else hide what one lane adds."""
-    known, draw = draw_of()
-    terms = known.terms
+    kernel, draw = draw_of()
+    terms = kernel.terms
     n = terms.whole(terms.make("argument", "n"))
     for count in (n, terms.add((3, n), (2, terms.number(1)))):
         several = draw(terms.make("arith.sitofp", "f32", "", 0, count))

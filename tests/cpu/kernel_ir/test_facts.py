@@ -196,10 +196,10 @@ CARRIES = """
 
 @pytest.mark.parametrize("data", [True, False])
 def test_what_a_loop_carries_unmoved_or_evenly_is_said_by_the_number_of_the_turn_and_all_else_is_carried(data):
-    known = KernelFacts.of(COPY.replace("BODY", CARRIES), data=data)
-    (loop,) = known.loops
+    kernel = KernelFacts.of(COPY.replace("BODY", CARRIES), data=data)
+    (loop,) = kernel.loops
     assert [one.place[1] for one in loop.carried] == [2, 3, 4]
-    words = [one.offset.words for one in known.accesses if not one.type.shape]
+    words = [one.offset.words for one in kernel.accesses if not one.type.shape]
     assert words == [
         "program_id(0)", "program_id(0)·iteration + 128·iteration", f"128·turns({loop.number}, 0, arg2, 1)"
     ]  # fmt: skip
@@ -226,10 +226,10 @@ def test_a_pointer_that_a_loop_moves_to_another_tensor_does_not_move_evenly():
       scf.yield %arg1 : !tt.ptr<f32>
     }
     """
-    known = facts(body)
-    (loop,) = known.loops
+    kernel = facts(body)
+    (loop,) = kernel.loops
     assert [one.place[1] for one in loop.carried] == [0]
-    loaded = next(one for one in known.accesses if not one.type.shape)
+    loaded = next(one for one in kernel.accesses if not one.type.shape)
     assert (loaded.root.words, loaded.offset.words) == ("arg0", f"carried({loop.number}, 0)"), "as in its first turn"
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cpu.kernel_ir.test_terms import value_of
+from tests.strategies import examples
 from triton_ops.kernel_ir import KernelFacts
 from triton_ops.kernel_ir.operations import OPERATIONS, NotComputedError, computed, meaning_of
 
@@ -220,8 +221,8 @@ def blocks(draw):
     return block
 
 
-@given(blocks())
-def test_a_block_that_is_formed_anew_has_its_elements_in_new_places(block):
+def offset_of(block):
+    """The term of where a load goes whose offsets are a block's elements."""
     pointers = block.kind.replace("i32>", "!tt.ptr<f32>>")
     lines = [
         *block.lines, f"    %base = tt.splat %x : !tt.ptr<f32> -> {pointers}",
@@ -229,5 +230,28 @@ def test_a_block_that_is_formed_anew_has_its_elements_in_new_places(block):
     ]  # fmt: skip
     text = "module {\n  tt.func public @k(%x: !tt.ptr<f32>) {\n" + "\n".join(lines) + "\n    tt.return\n  }\n}\n"
     (access,) = KernelFacts.of(text).accesses
+    return access.offset
+
+
+@examples(100)
+@given(blocks())
+def test_a_block_that_is_formed_anew_has_its_elements_in_new_places(block):
+    offset = offset_of(block)
     for place in np.ndindex(block.elements.shape):
-        assert value_of(access.offset, dict(enumerate(place))) == block.elements[place]
+        assert value_of(offset, dict(enumerate(place))) == block.elements[place]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        ([(8, 4), (2, 2, 8)], "2·i + j + 4·k"), ([(4, 8), (16, 2)], "(2·i + j) // 4 + 8·(2·i + j) % 4"),
+        ([(2, 16), (4, 4, 2)], "4·i + j + 16·k"), ([(32, 1), (1, 32)], "j"), ([(1, 32), (32, 1)], "i"),
+    ],
+)  # fmt: skip
+def test_places_of_axes_that_are_split_are_sums(shapes, words):
+    """The first form is transposed, and formed again."""
+    block = Block(32)
+    block.reshape(shapes[0])
+    block.transpose((1, 0))
+    block.reshape(shapes[1])
+    assert offset_of(block).words == words

@@ -168,12 +168,12 @@ def test_a_reduction_that_returns_nothing_is_not_computed():
 
 
 def test_what_is_made_of_as_many_parts_as_are_allowed_is_computed_and_of_more_is_not(monkeypatch):
-    known = facts(REDUCE.format(of="%9", how="arith.addf"))
-    parts = sum(1 for _ in known.reductions[0].inputs[0].term.inner())
+    kernel = facts(REDUCE.format(of="%9", how="arith.addf"))
+    parts = sum(1 for _ in kernel.reductions[0].inputs[0].term.inner())
     monkeypatch.setattr(draws, "_MOST_PARTS", parts + 1)
-    assert [one.words for _, one, _ in padded_lanes_of(known)] == [CONDITION]
+    assert [one.words for _, one, _ in padded_lanes_of(kernel)] == [CONDITION]
     monkeypatch.setattr(draws, "_MOST_PARTS", parts)
-    ((_, reason, harm),) = padded_lanes_of(known)
+    ((_, reason, harm),) = padded_lanes_of(kernel)
     assert "takes more than" in reason
     assert harm(math.nan) == ""
 

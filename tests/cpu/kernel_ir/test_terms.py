@@ -174,3 +174,15 @@ def test_symbols_are_found_within_terms():
     assert terms.symbols("argument", [within]) == [terms.make("argument", "m")]
     assert terms.symbols("argument", [within, n]) == [terms.make("argument", name) for name in "mn"]
     assert terms.symbols("index", [within]) == []
+
+
+def test_a_lone_argument_is_one_with_a_factor_and_a_number():
+    terms = Terms()
+    m, n, _ = arguments(terms)
+    for term, lone in (
+        (m, ("m", 1)), (terms.add((-3, m), (1, terms.number(7))), ("m", -3)), (terms.make("argument", "x"), ("x", 1)),
+        (terms.number(3), ("", 0)), (terms.add((1, m), (1, n)), ("", 0)), (terms.multiply(m, n), ("", 0)),
+        (terms.multiply(m, m), ("", 0)), (terms.quotient(m, n), ("", 0)), (terms.true, ("", 0)),
+    ):  # fmt: skip
+        assert term.lone_argument == lone
+    assert (terms.number(-4).constant, terms.number(0).constant, m.constant, terms.true.constant) == (-4, 0, None, None)

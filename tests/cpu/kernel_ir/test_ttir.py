@@ -7,7 +7,7 @@ import random
 import pytest
 
 from triton_ops.kernel_ir import LaunchWork, Operand, UntoldError
-from triton_ops.kernel_ir.ttir_syntax import Type, UnreadableError, parsed_module, parsed_type
+from triton_ops.kernel_ir.ttir_syntax import Type, UnreadableError, _split_types, parsed_module, parsed_type
 
 COPY = """
 module {
@@ -174,6 +174,19 @@ def test_comments_are_passed_over_and_an_operation_that_must_name_a_type_says_so
 def test_an_element_has_the_size_of_its_type(element, size):
     assert parsed_type(f"tensor<4x{element}>").item_bytes == (4 if element.endswith("<f32>") else size)
     assert Type((), element, pointer=True).item_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (" %a, %b : i32", (" %a, %b ", " i32")), (" {a = 1 : i32} : i64", (" {a = 1 : i32} ", " i64")),
+        (" {a = 1 : i32}", (" {a = 1 : i32}", "")), (" %a : (i32, i64) -> (i1)", (" %a ", " (i32, i64) -> (i1)")),
+        (" %a : i32 -> tensor<4xi32, #a<{b : 3}>>", (" %a ", " i32 -> tensor<4xi32, #a<{b : 3}>>")),
+        ("", ("", "")), (":<", (":<", "")), (": i32", ("", " i32")),
+    ],
+)  # fmt: skip
+def test_types_stand_behind_the_last_colon_outside_of_brackets(text, parts):
+    assert _split_types(text) == parts
 
 
 def test_the_kernel_is_the_first_public_function_and_others_can_be_called():

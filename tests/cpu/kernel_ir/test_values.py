@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.kernel_ir.trace import FARTHEST, Value, elementwise
+from triton_ops.kernel_ir.trace import FARTHEST, Value, _row, elementwise
 
 PROGRAMS, EXTENTS = 3, (2, 3, 2)
 
@@ -62,9 +62,9 @@ def test_a_conjunction_is_that_of_all_elements_and_what_is_unknown_counts_as_tru
     both, unknown = one.and_also(other), Value(made_up=True)
     assert both.truth
     assert (written_out(both) == written_out(one) * written_out(other)).all()
-    for known in (one.and_also(unknown), unknown.and_also(one)):
-        assert known.made_up
-        assert (written_out(known) == written_out(one)).all()
+    for both in (one.and_also(unknown), unknown.and_also(one)):
+        assert both.made_up
+        assert (written_out(both) == written_out(one)).all()
 
 
 @given(
@@ -119,3 +119,15 @@ def test_numbers_in_place_of_data_stay_below_the_farthest(far, factor):
         assert result.axes[0].tolist() == [[far * factor % FARTHEST, factor]]
     exact = Value(np.array([far])).times(by)
     assert exact.base == far * factor
+
+
+@given(st.integers(1, 4), st.integers(0, 3), st.booleans(), st.booleans(), st.data())
+def test_a_row_is_that_of_one_program_without_what_its_mask_leaves_out(length, program, alike, masked_alike, data):
+    def rows(numbers, alike):
+        one = st.lists(numbers, min_size=length, max_size=length)
+        return np.array(data.draw(st.lists(one, min_size=1 if alike else 4, max_size=1 if alike else 4)))
+
+    axis, mask = rows(st.integers(-9, 9), alike), rows(st.integers(0, 1), masked_alike)
+    expected = np.broadcast_to(axis, (4, length))[program]
+    assert _row(axis, None, program).tolist() == expected.tolist()
+    assert _row(axis, mask, program).tolist() == expected[np.broadcast_to(mask, (4, length))[program] == 1].tolist()
