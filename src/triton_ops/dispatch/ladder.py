@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from triton_ops import settings
+from triton_ops import settings, values
 from triton_ops.base import ForkSafeLock, canonical_json, require, warn_once
 from triton_ops.dispatch.decision import (
     BORROWED,
@@ -53,7 +53,7 @@ from triton_ops.records import (
 )
 from triton_ops.request import TuneOptions, TuneRequest
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.values import ANY, Key, Mapper, Problem, Range, TuningResult, class_cut, typical_argument
+from triton_ops.values import ANY, Key, Mapper, Problem, Range, TuningResult
 
 Place: TypeAlias = tuple[float, bool, str]
 """Orders what may be taken: how far its problem is, whether a package brings it, and an id."""
@@ -262,9 +262,9 @@ class Ladder:
         extents = Mapper.extents_of({name: Problem.plain(value) for name, value in problem.arguments})
         for other, ranges in self._problems_of(kernel):
             cuts = [(extents[name], each) for each in ranges for name in each.extents if name in extents]
-            if any(class_cut(extent, each.low, each.high) for extent, each in cuts):
+            if any(values.class_cut(extent, each.low, each.high) for extent, each in cuts):
                 return True
-            stands = {name: typical_argument(value) for name, value in other.items()}
+            stands = {name: values.typical_argument(value) for name, value in other.items()}
             if not ranges and other != typical == stands:
                 return True
         return False
