@@ -21,7 +21,7 @@ from threading import RLock
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.base import ForkSafeLock, cached_property, canonical_json, require
+from triton_ops.base import ForkSafeLock, canonical_json, require
 from triton_ops.dispatch.decision import Decision, for_compiled, register
 from triton_ops.dispatch.direct_launch import launch_with
 from triton_ops.dispatch.in_compile import OPEN, constant
@@ -89,7 +89,10 @@ class FunctionInCompile:
     decisions: ClassVar[Sequence[Decision]] = ()
 
     def __init__(self, function: Callable[..., Any], operator: Operator, *, trains: bool) -> None:
-        self._function, self._operator, self.name, self._trains = function, operator, operator.name, trains
+        self._function, self.operator, self.name = function, operator, operator.name
+        takes_config = "config" in operator.names
+        may_stand = takes_config and "!" not in operator.schema  # what is given to write to is checked then
+        self.kinds = takes_config, may_stand, trains
         register(self)
         forgets_with_plans(self)
 
@@ -99,15 +102,6 @@ class FunctionInCompile:
     def forget(self) -> None:
         """Have compiled code that holds a choice compiled anew at its next call."""
         for_compiled.generation = str(int(for_compiled.generation) + 1)
-
-    @cached_property
-    def kinds(self) -> tuple[bool, bool, bool]:
-        """Whether it takes a config, whether its launches may stand in compiled code, and whether it has `training`."""
-        with _guard:
-            assert self._operator.library is not None
-        takes_config = "config" in self._operator.names
-        may_stand = takes_config and "!" not in self._operator.schema  # what is given to write to is checked then
-        return takes_config, may_stand, self._trains
 
     def text(self, config: Any, facts: Sequence[Any], names: Sequence[str]) -> str:
         """The text of a call's config, with what launches may stand in compiled code; only the former without facts.
@@ -165,15 +159,19 @@ _records: Callable[[], bool]
 
 @constant
 def _kinds(name: str) -> tuple[bool, bool, bool] | None:
-    """The kinds of a function whose call torch traces; else None. What torch traces does not call constants itself."""
+    """Whether a function takes a config, its launches may stand in compiled code, and it has `training`.
+
+    None unless torch traces the call: it is torch's own code that asks for a constant then, and not this file's.
+    """
     global _Tensor, _operators, _is_static, _records
     torch: Any = sys.modules.get("torch")
     if torch is None or not (torch.compiler.is_compiling() or sys._getframe(1).f_globals is not globals()):
         return None
-    kinds = _functions[name].kinds
+    with _guard:
+        assert _functions[name].operator.library is not None
     _Tensor, _operators, _records = torch.Tensor, torch.ops.triton_ops, torch.is_grad_enabled
     _is_static = require("torch.fx.experimental.symbolic_shapes", "torch.compile").has_static_value
-    return kinds
+    return _functions[name].kinds
 
 
 @constant
@@ -187,21 +185,19 @@ def _traced(name: str, kinds: tuple[bool, bool, bool], training: Any, args: Any,
     fixed = may_stand and not for_compiled.asked and not kwargs.get("tune", False)
     facts: list[Any] = []
     for value in (*args, *kwargs.values()):
-        if isinstance(value, _Tensor):
-            if trains and value.requires_grad and _records():
-                return training(*args, **kwargs)[0]
-            for extent in value.shape:
-                fixed = fixed and _is_static(extent)
-        elif isinstance(value, Number):
-            fixed = fixed and _is_static(value)
-    for value in (*args, *kwargs.values()) if fixed else ():
-        if isinstance(value, _Tensor):
+        if not isinstance(value, _Tensor):
+            fixed = fixed and (not isinstance(value, Number) or _is_static(value))
+            facts.append((value,))
+            continue
+        if trains and value.requires_grad and _records():
+            return training(*args, **kwargs)[0]
+        for extent in value.shape:
+            fixed = fixed and _is_static(extent)
+        if fixed:
             sizes = [index(extent) for extent in value.shape], [index(step) for step in value.stride()]
             facts.append((*sizes, value.dtype, value.device, value.requires_grad))
-        else:
-            facts.append((value,))
     if takes_config:
-        text = _text(name, for_compiled.generation, kwargs.get("config"), facts, (*kwargs,))
+        text = _text(name, for_compiled.generation, kwargs.get("config"), facts if fixed else (), (*kwargs,))
         kwargs = {**kwargs, "config": text}
     return getattr(_operators, name)(*args, **kwargs)
 
