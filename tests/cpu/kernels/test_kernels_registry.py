@@ -8,6 +8,7 @@ import pytest
 
 from triton_ops import kernels
 from triton_ops.backend import Arguments, Operation
+from triton_ops.backend.origins import Home
 from triton_ops.backend.reader import Reader
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import MissingDependencyError, TargetError
@@ -54,7 +55,7 @@ def test_named_problem_has_its_default_in_its_space_and_fits_the_kernel(name):
 
 @pytest.mark.parametrize("name", kernels.names())
 def test_a_kernel_is_told_from_others_with_all_that_it_runs_of_this_package(name):
-    reader = Reader("triton_ops")
+    reader = Reader(Home("triton_ops"))
     reader.read("kernel", kernels.load(name).kernel)
     unread = {text for text in reader.parts.values() if text.startswith("triton_ops.") and " " not in text}
     assert {text for text in unread if not text.startswith("triton_ops.kernels.")} <= {"triton_ops._optional.require"}
