@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cpu.cost_model.test_model import GEMM, H200, TILE
+from tests.cpu.cost_model.test_model import ATTENTION, GEMM, H200, TILE
+from tests.cpu.cost_model.test_read_figures import matmul, readings_of
 from triton_ops import ConfigSpace, GemmTiles, PowerOfTwo, Work
-from triton_ops.cost_model import Model
+from triton_ops.cost_model import Model, ProductTiles
 from triton_ops.cost_model.blocks import (
     Wave,
     chained_footprint,
@@ -23,6 +24,7 @@ from triton_ops.cost_model.blocks import (
     tile_footprint,
 )
 from triton_ops.cost_model.prediction import Fit, ModelPrior
+from triton_ops.kernel_ir import KernelWork
 from triton_ops.space import Config
 from triton_ops.values import (
     Compiled,
@@ -224,6 +226,17 @@ def test_why_a_model_is_silent():
     assert "whole number" in Model(work, H200).why_silent({**TILE, "num_warps": 0.5})
     assert math.isnan(Model(work, H200).expected_ms({**TILE, "num_warps": 0.5}))
     assert Model(work, H200).why_silent(TILE) == ""
+
+
+def test_a_dtype_without_a_matrix_rate_is_told_of_products_of_every_kind():
+    launch = matmul()
+    read = KernelWork((replace(launch, products=(replace(launch.products[0], element="f64"),)),))
+    works = [Work(tiles=replace(tiles, dtype="float64")) for tiles in (GEMM, ATTENTION)]
+    works += [Work(tiles=ProductTiles(replace(GEMM, dtype="float64"))), readings_of({1: read}).work]
+    for work in works:
+        config = {**TILE, "n": 1}
+        assert Model(work, H200).why_silent(config) == "the device has no known matrix rate for float64"
+        assert Model(work, H200).explain(config) is None
 
 
 def test_a_mean_of_guessed_registers_is_that_of_a_tenth_more_and_less():
