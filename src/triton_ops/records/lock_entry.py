@@ -81,7 +81,7 @@ class LockedTiming:
 class EntryOrigin:
     """The source of an entry, in short."""
 
-    _IN_FILE: ClassVar = ("record", "run", "created", "driver", "versions")
+    _IN_FILE: ClassVar[tuple[str, ...]] = ("record", "run", "created", "driver", "versions")
 
     kind: OriginKind = OriginKind.RECORD
     detail: str = ""  # what its kind leaves open, such as the step's name, or the file of a table
