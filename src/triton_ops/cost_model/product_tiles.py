@@ -360,6 +360,11 @@ class ProductTiles:
         """Dtype of the operands, by which the matrix units' rate is known."""
         return self.product.dtype
 
+    @property
+    def unseen(self) -> str:
+        """Why no pick is made for such products; empty where measured times bear picks out."""
+        return "" if self.product.inner else "unseen: no products without a sum"
+
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan the loop of one program, and the second launch of algorithms that share tiles."""
         return self.planned({"GROUP_M": 8, "GROUP_SIZE_M": 8, **config}, _form(config), machine)
