@@ -3,8 +3,9 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
-    ".effort": "Budget Effort Patience TuneOptions",
+    ".effort": "Budget Effort Patience",
     ".known_calls": "MISS KnownCall KnownCalls",
+    ".options": "TuneOptions",
     ".request": "KernelProblem TuneProblem TuneRequest device_for device_of spec_of",
 }
 
@@ -12,10 +13,10 @@ if TYPE_CHECKING:
     from triton_ops.request.effort import Budget as Budget
     from triton_ops.request.effort import Effort as Effort
     from triton_ops.request.effort import Patience as Patience
-    from triton_ops.request.effort import TuneOptions as TuneOptions
     from triton_ops.request.known_calls import MISS as MISS
     from triton_ops.request.known_calls import KnownCall as KnownCall
     from triton_ops.request.known_calls import KnownCalls as KnownCalls
+    from triton_ops.request.options import TuneOptions as TuneOptions
     from triton_ops.request.request import KernelProblem as KernelProblem
     from triton_ops.request.request import TuneProblem as TuneProblem
     from triton_ops.request.request import TuneRequest as TuneRequest

@@ -1,12 +1,10 @@
-"""Efforts, whose defaults stand here and nowhere else, and the options of a tune, which ask for one."""
+"""Efforts: how much a tune may cost; the defaults of the shipped ones stand here and nowhere else."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, ClassVar
 
 from triton_ops import search as searches
@@ -164,6 +162,17 @@ class Effort:
             screen=replace(self.screen, least=1), finalists=min(self.finalists, 2),
         )  # fmt: skip
 
+    def with_own(
+        self, search: searches.AnySearch | None, trials: int | None, budget_s: float | None, patience: Patience | None
+    ) -> Effort:
+        """This effort with what is not None in place of its own."""
+        search = self.search if search is None else search
+        if search != Effort.search:  # what every effort has by itself is right, and asking would import the searchers
+            searches.Search.checked(search)
+        budget = replace(self.budget, trials=self.budget.trials if trials is None else trials)
+        budget = budget if budget_s is None else Budget(budget.trials, budget_s)
+        return replace(self, search=search, budget=budget, patience=self.patience if patience is None else patience)
+
     def within(self, seconds: float | None) -> Effort:
         """This effort with at most so many seconds for the whole tune; None changes nothing."""
         own = self.budget.seconds
@@ -222,86 +231,3 @@ PRESETS = {
         processes=3, thorough=True, previews=0, worthwhile=0.0,
     ),
 }  # fmt: skip
-
-
-def _typed(kind: type, flag: str, text: str, metavar: str | None = None) -> dict[str, Any]:
-    """The metadata of a field that is an option of commands; a flag that begins with `--no-` is its opposite."""
-    return {"type": kind, "flag": flag, "help": text, "metavar": metavar}
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneOptions:
-    """The options of a tune, apart from its problem; `triton_ops.tune` describes them.
-
-    Whatever starts a tune has these names and defaults, and passes the value on whole; commands make their options of
-    the fields. `keep` is False where nothing is read from the cache folder or written to it.
-
-    Raises:
-        SettingsError: The seed is no whole number of 0 or more, or `isolate` no truth value.
-    """
-
-    effort: str | Effort | None = field(default=None, metadata=_typed(
-        str, "--effort", "expected, race, quick, full or exhaustive; default TRITON_OPS_EFFORT or quick.", "WORD"
-    ))  # fmt: skip
-    search: searches.AnySearch | None = field(default=None, metadata=_typed(
-        str, "--search", "auto, random, exhaustive, …; default by effort.", "WORD"
-    ))  # fmt: skip
-    trials: int | None = field(default=None, metadata=_typed(int, "--trials", "Most trials; default by effort.", "N"))
-    budget_s: float | None = field(default=None, metadata=_typed(
-        float, "--budget-s", "Most seconds of the whole; default by effort, for a list none.", "S"
-    ))  # fmt: skip
-    seed: int = field(default=0, metadata=_typed(int, "--seed", "Of orders and inputs.", "N"))
-    isolate: bool | None = field(default=None, metadata=_typed(
-        bool, "--isolate/--inline", "Try configs in a process of their own; default for Triton on a GPU."
-    ))  # fmt: skip
-    force: bool = field(default=False, metadata=_typed(bool, "--force", "Search again even if the winner is known."))
-    transfer: bool = field(default=True, metadata=_typed(
-        bool, "--no-transfer", "Do not learn from records of other problems and devices."
-    ))  # fmt: skip
-    wait: bool = field(default=True, metadata=_typed(
-        bool, "--no-wait", "End with an error if another process measures on the GPU."
-    ))  # fmt: skip
-    cache_dir: str | Path | None = field(default=None, metadata=_typed(
-        str, "--cache-dir", settings.HELP_OF_CACHE_DIR, "DIR"
-    ))  # fmt: skip
-    patience: Patience | None = None
-    keep: bool = True
-
-    def __post_init__(self) -> None:
-        seed: Any = self.seed
-        if (type(seed) is not int and not isinstance(seed, Integral)) or int(seed) < 0:
-            raise SettingsError(
-                f"the seed is {seed!r}; it must be a whole number of 0 or more", hint="0 is the default"
-            )
-        object.__setattr__(self, "seed", int(seed))
-        if not isinstance(self.isolate, (bool, type(None))):
-            raise SettingsError(f"isolate is {self.isolate!r}; it must be True, False or None", hint="or leave it out")
-
-    @classmethod
-    def check_names(cls, names: Iterable[str], takes: str, listed: str) -> None:
-        """Raise a `SettingsError`, in these words, for what is no option that many calls of `tune` may share.
-
-        A listener is none of these fields, since it lives in one process.
-        """
-        known = {*(each.name for each in fields(cls)), "listener"}
-        if unknown := sorted({*names} - known):
-            raise SettingsError(
-                f"{takes} no option {', '.join(unknown)}", hint=f"{listed} are {', '.join(sorted(known))}"
-            )
-
-    def settled(self) -> Effort:
-        """The effort that is asked for, with `search`, `trials`, `budget_s` and `patience` in place of its own."""
-        effort = Effort.named(self.effort)
-        search = effort.search if self.search is None else self.search
-        if search != Effort.search:  # what every effort has by itself is right, and asking would import the searchers
-            searches.Search.checked(search)
-        if not all(each is None for each in (self.search, self.trials, self.budget_s)):
-            trials = effort.budget.trials if self.trials is None else self.trials
-            budget = replace(effort.budget, trials=trials)
-            budget = budget if self.budget_s is None else Budget(trials, self.budget_s)
-            effort = replace(effort, search=search, budget=budget)
-        return effort if self.patience is None else replace(effort, patience=self.patience)
-
-    def of_effort(self, effort: Effort) -> TuneOptions:
-        """These options with an effort that is settled, whatever the environment of another process says."""
-        return replace(self, effort=effort, search=None, trials=None, budget_s=None, patience=None)
