@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 from unittest import mock
 
-from triton_ops import kernels
+import triton_ops_kernels as kernels
 from triton_ops.backend import TritonCompiler, TritonKernel
 from triton_ops.backend.offline import LoweredError, TargetDriver, never_cached
 from triton_ops.base import require

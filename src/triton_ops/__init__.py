@@ -75,13 +75,6 @@ if TYPE_CHECKING:
     from triton_ops.benchmark import generate_configs as generate_configs
     from triton_ops.benchmark import get_default_config as get_default_config
     from triton_ops.benchmark import time_ms as time_ms
-    from triton_ops.compile_modes import Advice as Advice
-    from triton_ops.compile_modes import CompileMode as CompileMode
-    from triton_ops.compile_modes import CompileReport as CompileReport
-    from triton_ops.compile_modes import PrintedTune as PrintedTune
-    from triton_ops.compile_modes import advise as advise
-    from triton_ops.compile_modes import parse_printed as parse_printed
-    from triton_ops.compile_modes import tune_compile as tune_compile
     from triton_ops.cost_model import AttentionTiles as AttentionTiles
     from triton_ops.cost_model import ElementTiles as ElementTiles
     from triton_ops.cost_model import GemmTiles as GemmTiles
@@ -128,27 +121,6 @@ if TYPE_CHECKING:
     from triton_ops.exceptions import WrongResultError as WrongResultError
     from triton_ops.kernel_ir import bank_conflicts as bank_conflicts
     from triton_ops.kernel_ir import bank_padding as bank_padding
-    from triton_ops.kernels import FP8Format as FP8Format
-    from triton_ops.kernels import FP8Linear as FP8Linear
-    from triton_ops.kernels import FusedGatedMLP as FusedGatedMLP
-    from triton_ops.kernels import FusedRMSNormRoPE as FusedRMSNormRoPE
-    from triton_ops.kernels import chooser as chooser
-    from triton_ops.kernels import dequantize_fp8 as dequantize_fp8
-    from triton_ops.kernels import flash_attention as flash_attention
-    from triton_ops.kernels import flash_attention_with_lse as flash_attention_with_lse
-    from triton_ops.kernels import fused_gated_mlp as fused_gated_mlp
-    from triton_ops.kernels import fused_rmsnorm_rope as fused_rmsnorm_rope
-    from triton_ops.kernels import quantize_fp8 as quantize_fp8
-    from triton_ops.kernels import quantize_fp8_with_overflow_handling as quantize_fp8_with_overflow_handling
-    from triton_ops.kernels.fp8_gemm import fp8_gemm as fp8_gemm
-    from triton_ops.kernels.grouped_matmul import grouped_matmul as grouped_matmul
-    from triton_ops.kernels.layer_norm import layer_norm as layer_norm
-    from triton_ops.kernels.matmul import matmul as matmul
-    from triton_ops.kernels.softmax import softmax as softmax
-    from triton_ops.lab import RankedConfig as RankedConfig
-    from triton_ops.lab import cure_spills as cure_spills
-    from triton_ops.lab import rank as rank
-    from triton_ops.lab import read_profile as read_profile
     from triton_ops.many import ManyResult as ManyResult
     from triton_ops.many import ProblemOutcome as ProblemOutcome
     from triton_ops.many import tune_many as tune_many
@@ -188,6 +160,34 @@ if TYPE_CHECKING:
     from triton_ops.values import Trial as Trial
     from triton_ops.values import TuningResult as TuningResult
     from triton_ops.values import Work as Work
+    from triton_ops_kernels import FP8Format as FP8Format
+    from triton_ops_kernels import FP8Linear as FP8Linear
+    from triton_ops_kernels import FusedGatedMLP as FusedGatedMLP
+    from triton_ops_kernels import FusedRMSNormRoPE as FusedRMSNormRoPE
+    from triton_ops_kernels import chooser as chooser
+    from triton_ops_kernels import dequantize_fp8 as dequantize_fp8
+    from triton_ops_kernels import flash_attention as flash_attention
+    from triton_ops_kernels import flash_attention_with_lse as flash_attention_with_lse
+    from triton_ops_kernels import fused_gated_mlp as fused_gated_mlp
+    from triton_ops_kernels import fused_rmsnorm_rope as fused_rmsnorm_rope
+    from triton_ops_kernels import quantize_fp8 as quantize_fp8
+    from triton_ops_kernels import quantize_fp8_with_overflow_handling as quantize_fp8_with_overflow_handling
+    from triton_ops_kernels.fp8_gemm import fp8_gemm as fp8_gemm
+    from triton_ops_kernels.grouped_matmul import grouped_matmul as grouped_matmul
+    from triton_ops_kernels.layer_norm import layer_norm as layer_norm
+    from triton_ops_kernels.matmul import matmul as matmul
+    from triton_ops_kernels.softmax import softmax as softmax
+    from triton_ops_lab import RankedConfig as RankedConfig
+    from triton_ops_lab import cure_spills as cure_spills
+    from triton_ops_lab import rank as rank
+    from triton_ops_lab import read_profile as read_profile
+    from triton_ops_torch import Advice as Advice
+    from triton_ops_torch import CompileMode as CompileMode
+    from triton_ops_torch import CompileReport as CompileReport
+    from triton_ops_torch import PrintedTune as PrintedTune
+    from triton_ops_torch import advise as advise
+    from triton_ops_torch import parse_printed as parse_printed
+    from triton_ops_torch import tune_compile as tune_compile
 else:
     import sys
     from importlib import import_module

@@ -10,11 +10,11 @@ from numbers import Integral
 from typing import Any
 
 from triton_ops.device import probe
-from triton_ops.kernels import FP8Format as FP8Format
-from triton_ops.kernels import validate_head_dim, validate_positive_dimensions
 from triton_ops.values import KernelMetrics as KernelMetrics
 from triton_ops.values import TensorSpec as TensorSpec
 from triton_ops.values import TuningResult as TuningResult
+from triton_ops_kernels import FP8Format as FP8Format
+from triton_ops_kernels import validate_head_dim, validate_positive_dimensions
 
 __all__ = [
     "FP8Format",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_ops.kernels import load
-from triton_ops.kernels import validate_eps as validate_eps
-from triton_ops.kernels import validate_head_dim as validate_head_dim
-from triton_ops.kernels import validate_positive_dimensions as validate_positive_dimensions
+from triton_ops_kernels import load
+from triton_ops_kernels import validate_eps as validate_eps
+from triton_ops_kernels import validate_head_dim as validate_head_dim
+from triton_ops_kernels import validate_positive_dimensions as validate_positive_dimensions
 
 _CHECKED = ("attention", "fp8_gemm", "fp8_quantize", "gated_mlp", "grouped_matmul", "rmsnorm_rope")
 _CHECKS = {f"validate_{name}_inputs": name for name in _CHECKED}

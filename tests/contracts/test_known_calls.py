@@ -28,20 +28,20 @@ from triton_ops.backend import Operation, TritonKernel  # noqa: E402
 from triton_ops.dispatch import operations  # noqa: E402
 from triton_ops.dispatch.decision import forget_decisions  # noqa: E402
 from triton_ops.exceptions import UntunedError  # noqa: E402
-from triton_ops.kernels.attention import flash_attention  # noqa: E402
-from triton_ops.kernels.fp8_gemm import fp8_gemm  # noqa: E402
-from triton_ops.kernels.fp8_quantize import quantize_fp8  # noqa: E402
-from triton_ops.kernels.gated_mlp import fused_gated_mlp  # noqa: E402
-from triton_ops.kernels.grouped_matmul import grouped_matmul  # noqa: E402
-from triton_ops.kernels.layer_norm import layer_norm  # noqa: E402
-from triton_ops.kernels.layer_norm.kernel import layer_norm_kernel  # noqa: E402
-from triton_ops.kernels.matmul import matmul  # noqa: E402
-from triton_ops.kernels.matmul.kernel import matmul_kernel  # noqa: E402
-from triton_ops.kernels.modules import FusedRMSNormRoPE  # noqa: E402
-from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope  # noqa: E402
-from triton_ops.kernels.rmsnorm_rope.kernel import rmsnorm_rope_kernel  # noqa: E402
-from triton_ops.kernels.softmax import softmax  # noqa: E402
-from triton_ops.kernels.softmax.kernel import softmax_kernel  # noqa: E402
+from triton_ops_kernels.attention import flash_attention  # noqa: E402
+from triton_ops_kernels.fp8_gemm import fp8_gemm  # noqa: E402
+from triton_ops_kernels.fp8_quantize import quantize_fp8  # noqa: E402
+from triton_ops_kernels.gated_mlp import fused_gated_mlp  # noqa: E402
+from triton_ops_kernels.grouped_matmul import grouped_matmul  # noqa: E402
+from triton_ops_kernels.layer_norm import layer_norm  # noqa: E402
+from triton_ops_kernels.layer_norm.kernel import layer_norm_kernel  # noqa: E402
+from triton_ops_kernels.matmul import matmul  # noqa: E402
+from triton_ops_kernels.matmul.kernel import matmul_kernel  # noqa: E402
+from triton_ops_kernels.modules import FusedRMSNormRoPE  # noqa: E402
+from triton_ops_kernels.rmsnorm_rope import fused_rmsnorm_rope  # noqa: E402
+from triton_ops_kernels.rmsnorm_rope.kernel import rmsnorm_rope_kernel  # noqa: E402
+from triton_ops_kernels.softmax import softmax  # noqa: E402
+from triton_ops_kernels.softmax.kernel import softmax_kernel  # noqa: E402
 
 FACTOR = tl.constexpr(2)
 

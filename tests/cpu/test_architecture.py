@@ -133,11 +133,11 @@ def past_a_face(name, its_nodes):
 
 def test_imports_past_a_face_are_found():
     tree = ast.parse(
-        "from triton_ops.space.walk import walk\nfrom triton_ops.space import Config\nx = 'triton_ops.lint.engine'"
+        "from triton_ops.space.walk import walk\nfrom triton_ops.space import Config\nx = 'triton_ops_lint.engine'"
     )
     assert list(past_a_face("triton_ops.tuner.loop", ast.walk(tree))) == [
         "triton_ops.space.walk",
-        "triton_ops.lint.engine",
+        "triton_ops_lint.engine",
     ]
 
 
@@ -148,7 +148,7 @@ def test_rooms_import_faces_only():
         for name, its_nodes in nodes().items()
         if name != "triton_ops"
         for named in past_a_face(name, its_nodes)
-        if not (name.startswith("triton_ops.kernels") and named.startswith("triton_ops.kernels"))
+        if not (name.startswith("triton_ops_kernels") and named.startswith("triton_ops_kernels"))
     }
     assert result == set()
 
@@ -196,12 +196,12 @@ OPEN_THEMSELVES = {
     "triton_ops.backend.triton_compiler": "a file that nvdisasm reads by name",
     "triton_ops.backend.origins": "installers' lists beside modules that Python imports",
     "triton_ops.ship.verification": "a folder for one tune",
-    "triton_ops.lint.confined": "the kernel's own file of this process",
+    "triton_ops_lint.confined": "the kernel's own file of this process",
     "triton_ops.cli.tour": "a new folder, which stays with its user",
-    "triton_ops.compile_modes.backends": "torch's own sources",
-    "triton_ops.compile_modes.compiled_files": "entries of a folder that is open, so that no link is followed",
-    "triton_ops.compile_modes.call_profile": "the kernel's own files of a process",
-    "triton_ops.lab.recording": "a folder for one tune, and gzip in memory",
+    "triton_ops_torch.backends": "torch's own sources",
+    "triton_ops_torch.compiled_files": "entries of a folder that is open, so that no link is followed",
+    "triton_ops_torch.call_profile": "the kernel's own files of a process",
+    "triton_ops_lab.recording": "a folder for one tune, and gzip in memory",
     "triton_ops.terminal.console": "the null device",
 }
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.compilers import CompilesAhead as CompilesAhead
     from triton_ops.backend.compilers import PackedCompiler as PackedCompiler
     from triton_ops.backend.compilers import compiler_environment as compiler_environment
-    from triton_ops.backend.composed import FormsKernel as FormsKernel
-    from triton_ops.backend.composed import StagedKernel as StagedKernel
     from triton_ops.backend.constant_roles import SourceRoles as SourceRoles
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
     from triton_ops.backend.kernel_source import ATOMICS as ATOMICS
@@ -71,5 +69,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.triton_process import assembler_in_use as assembler_in_use
     from triton_ops.backend.triton_process import installed_assemblers as installed_assemblers
     from triton_ops.backend.triton_process import use_ptxas as use_ptxas
+    from triton_ops_kernels.composed import FormsKernel as FormsKernel
+    from triton_ops_kernels.composed import StagedKernel as StagedKernel
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -10,7 +10,6 @@ from typing import Annotated, Any, TypeAlias
 
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.benchmark.comparing import Comparison, Manner, compare_contestants, duel_policy, rounds_bar
-from triton_ops.benchmark.rivals import KernelRow, KernelRun, rows_of
 from triton_ops.benchmark.timing import Contestant
 from triton_ops.device import gpu_missing, probe
 from triton_ops.dispatch import Decision, would_run
@@ -21,6 +20,7 @@ from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
 from triton_ops.typed import TypedProblem, TypedTarget, named_function, parse_config
 from triton_ops.values import Key, Measurement, Problem, dtype_name
+from triton_ops_kernels.rivals import KernelRow, KernelRun, rows_of
 
 _ALL_KERNELS = "kernels"  # the TARGET that stands for all shipped kernels
 _WINNER, _DEFAULT = "winner", "default"

@@ -18,15 +18,15 @@ from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
 from triton_ops.benchmark.judging import judged_call
 from triton_ops.benchmark.plain_configs import checked_runs
-from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, scaled_product
 from triton_ops.benchmark.timing import counted_times
 from triton_ops.device import TorchDevice, probe
 from triton_ops.exceptions import SettingsError, WrongResultError
-from triton_ops.kernels import load
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
 from triton_ops.request import device_of
 from triton_ops.timing import DuelPolicy
 from triton_ops.values import KernelMetrics
+from triton_ops_kernels import load
+from triton_ops_kernels.rivals import plain_gated_mlp, plain_rmsnorm_rope, scaled_product
 
 FORMATS = ("text", "json")
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops import kernels as shipped
-from triton_ops import lint
+import triton_ops_kernels as shipped
+import triton_ops_lint as lint
 from triton_ops.backend import Operation
 from triton_ops.base import counted, gain_text
 from triton_ops.device import probe

@@ -24,7 +24,6 @@ from typing import Any
 
 from triton_ops.base import Page, StoredFile, gain_text
 from triton_ops.exceptions import DeviceError, RunLogError
-from triton_ops.lab import in_order
 from triton_ops.processes import Child
 from triton_ops.records import Run
 from triton_ops.report.report_tables import RunComparison, comparisons_of, problem_map
@@ -32,6 +31,7 @@ from triton_ops.report.run_facts import RaceEntry, Report, TrialRow
 from triton_ops.terminal import PageServer
 from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
+from triton_ops_lab import in_order
 
 MOST_ROWS = 20_000
 """Trials that a page holds of one run, the fastest first: 4 MB. Totals, failures and what was dropped count all."""

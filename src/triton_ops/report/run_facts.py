@@ -12,12 +12,12 @@ from typing import Any
 from triton_ops.base import cached_property, gain_text
 from triton_ops.device import Placed, Roofline
 from triton_ops.exceptions import RecordingError
-from triton_ops.lab import Sensitivity
 from triton_ops.records import Finalist, Record, Run, TrialOrigin, lock_of
 from triton_ops.ship import OPTIONS
 from triton_ops.space import Config
 from triton_ops.timing import Interval
 from triton_ops.values import Status, Trial
+from triton_ops_lab import Sensitivity
 
 _FLOAT = re.compile(r"^(b?)fp?(?=\d)")  # Triton's `fp32` and `bf16` are its `float32` and `bfloat16`
 _NAMED = re.compile(r"(torch|triton\.language):(\w+)|[\w.]+:(\w+(?:\.\w+)+)")

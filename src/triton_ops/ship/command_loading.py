@@ -26,7 +26,6 @@ from triton_ops.exceptions import (
     TargetError,
     TritonKernelError,
 )
-from triton_ops.kernels import names as kernel_names
 from triton_ops.many import Job, JobPlace, ListedTune, ManyResult, ProblemOutcome, RunOptions, run_jobs
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, Miss, Misses, NotedCall, cache_folder, store_in
 from triton_ops.request import TuneOptions, TuneProblem, TuneRequest
@@ -37,6 +36,7 @@ from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_
 from triton_ops.tuner import ProgressBar, RequestedTune, Survey
 from triton_ops.typed import TypedTarget, module_at
 from triton_ops.values import Mapper, TensorSpec, Tolerance, TuningResult
+from triton_ops_kernels import names as kernel_names
 
 _VERDICT_HEADER = ("outcome", "kernel", "problem", "device", "config")
 _NOTHING = (

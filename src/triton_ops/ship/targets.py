@@ -18,7 +18,8 @@ from inspect import getattr_static
 from itertools import product
 from typing import Any
 
-from triton_ops import dispatch, kernels
+import triton_ops_kernels as kernels
+from triton_ops import dispatch
 from triton_ops.backend import Arguments, Compiler, Executable, FunctionKernel, Kernel, Operation, StandIn
 from triton_ops.base import cached_property, canonical_json
 from triton_ops.device import DeviceSpec, Target

@@ -23,8 +23,8 @@ from triton_ops import dispatch
 from triton_ops.backend import Arguments, FunctionKernel, Layers, Operation, standing_in
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import DeviceError, NotLoadedError, SpaceError, TargetError, alternatives
-from triton_ops.kernels import load, names
 from triton_ops.typed.problem import TypedProblem, named_object
+from triton_ops_kernels import load, names
 
 _STAND_IN = "sm_90"  # where no GPU is named
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from triton_ops import kernels
+import triton_ops_kernels as kernels
 from triton_ops.backend import Layers, Source
 from triton_ops.backend.origins import Home
 

@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+import triton_ops_kernels as kernels  # noqa: E402
 from tests import kinds  # noqa: E402
-from triton_ops import kernels  # noqa: E402
 from triton_ops.backend import LauncherKernel  # noqa: E402
 from triton_ops.backend.launcher import REFERENCES, light  # noqa: E402
 
@@ -89,7 +89,7 @@ def test_only_a_function_that_names_what_needs_them_has_torchs_reference_impleme
 
 PROGRAM = """
 import sys
-from triton_ops import kernels
+import triton_ops_kernels as kernels
 from triton_ops.backend import Arguments
 from triton_ops.backend.launcher import dry_run, launches_taken
 from triton_ops.backend.offline import pretending

@@ -25,12 +25,12 @@ from triton_ops.backend.triton_compiler import TritonNeeds  # noqa: E402
 from triton_ops.backend.triton_process import assembler_in_use, traits_of  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernel_ir.machine_code import cubin_usage  # noqa: E402
-from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import (  # noqa: E402
     Status,
     TensorSpec,
 )
+from triton_ops_kernels import load  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
@@ -251,7 +251,7 @@ import torch, triton
 from triton_ops.backend import Arguments
 from triton_ops.backend import TritonCompiler
 from triton_ops.device import Target
-from triton_ops.kernels import load
+from triton_ops_kernels import load
 from triton_ops.space import Config
 
 hits = []

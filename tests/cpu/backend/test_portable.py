@@ -12,8 +12,9 @@ import threading
 import pytest
 import torch
 
+import triton_ops_kernels as kernels
 from tests.planted_kernels import __name__ as planted_name
-from triton_ops import FunctionKernel, KernelTypeError, kernels
+from triton_ops import FunctionKernel, KernelTypeError
 from triton_ops.backend import Arguments, Packed, TritonKernel, portable
 
 HERE = 5

@@ -15,14 +15,15 @@ import triton
 import triton.language as tl
 
 from tests import plain_product
-from triton_ops.backend import Arguments, FormsKernel, LauncherKernel, TritonCompiler, TritonKernel
+from triton_ops.backend import Arguments, LauncherKernel, TritonCompiler, TritonKernel
 from triton_ops.backend.kernel_source import Blocks, SteppedDimension, blocks_of
 from triton_ops.device import Target
 from triton_ops.device.datasheets import TARGETS
-from triton_ops.kernels import load, names
-from triton_ops.kernels.matmul import plain
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Resources, Status, TensorSpec
+from triton_ops_kernels import load, names
+from triton_ops_kernels.composed import FormsKernel
+from triton_ops_kernels.matmul import plain
 
 pytestmark = pytest.mark.triton
 

@@ -14,7 +14,12 @@ from tests.near import drawn
 from triton_ops import Config, FunctionKernel, Operation, TensorSpec, tune
 from triton_ops.benchmark import BenchmarkSuite, PerformanceProfile, PerformanceReport
 from triton_ops.benchmark import rivals as benchmarked
-from triton_ops.benchmark.rivals import (
+from triton_ops.benchmark.suite import BenchmarkResult, ComparisonResult
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TuningFailedError, WrongResultError
+from triton_ops.records.store import open_store
+from triton_ops.values import KernelMetrics
+from triton_ops_kernels import load, names
+from triton_ops_kernels.rivals import (
     KernelRun,
     _gradients,
     plain_attention,
@@ -24,11 +29,6 @@ from triton_ops.benchmark.rivals import (
     rivals_of,
     rows_of,
 )
-from triton_ops.benchmark.suite import BenchmarkResult, ComparisonResult
-from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TuningFailedError, WrongResultError
-from triton_ops.kernels import load, names
-from triton_ops.records.store import open_store
-from triton_ops.values import KernelMetrics
 
 
 def doubled(x, factor=2.0):
@@ -431,10 +431,10 @@ def test_a_wrong_backend_of_attention_is_no_rival_however_fast(name, monkeypatch
     values = operation.materialise(operation.problem((1, 2, 2, 8, 8, 8, 8, 2), "float32"), "cpu").keyword
     plain = plain_attention(torch)
     calls = {"CUDNN_ATTENTION": lambda *args, **rest: plain(*args, **rest) * 1.01, "FLASH_ATTENTION": plain}
-    monkeypatch.setattr("triton_ops.benchmark.rivals._BACKENDS", tuple(calls))
-    monkeypatch.setattr("triton_ops.benchmark.rivals._by_backend", lambda _torch, one, _values: calls[one.name])
+    monkeypatch.setattr("triton_ops_kernels.rivals._BACKENDS", tuple(calls))
+    monkeypatch.setattr("triton_ops_kernels.rivals._by_backend", lambda _torch, one, _values: calls[one.name])
     times = iter([SimpleNamespace(median_ms=1.0), SimpleNamespace(median_ms=2.0)])
-    monkeypatch.setattr("triton_ops.benchmark.rivals.time_ms", lambda *_args, **_more: next(times))
+    monkeypatch.setattr("triton_ops_kernels.rivals.time_ms", lambda *_args, **_more: next(times))
     rival = rivals_of(name, values, ("library",))["library"]
     right = _gradients(torch, plain, values) if name.endswith("backward") else plain
     torch.testing.assert_close(rival(**values), right(**values))

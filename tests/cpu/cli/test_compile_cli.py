@@ -13,10 +13,10 @@ from tests import plain_product
 from tests.cpu.cli.test_cli import PINNED
 from triton_ops import Config, Status
 from triton_ops.device import gpu_missing
-from triton_ops.kernels import load
-from triton_ops.lab.command_compile import _first_problem, side_by_side
 from triton_ops.terminal import Facts
 from triton_ops.values import Compiled, Resources
+from triton_ops_kernels import load
+from triton_ops_lab.command_compile import _first_problem, side_by_side
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]

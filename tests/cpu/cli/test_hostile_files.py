@@ -12,7 +12,6 @@ from triton_ops.base import plain as _plain
 from triton_ops.benchmark import ConfigCache
 from triton_ops.device import Calibration
 from triton_ops.exceptions import CacheError, ConfigValueError, RecordingError, TritonKernelError
-from triton_ops.lab.recording import read_recording
 from triton_ops.records import (
     RECORDS,
     DirectoryStore,
@@ -29,6 +28,7 @@ from triton_ops.space import Config
 from triton_ops.terminal.console import printable
 from triton_ops.typed.problem import parse_space
 from triton_ops.values import Status, Trial
+from triton_ops_lab.recording import read_recording
 
 
 @pytest.mark.usefixtures("steady_clock")

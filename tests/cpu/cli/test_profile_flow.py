@@ -8,9 +8,9 @@ import pytest
 
 from triton_ops.benchmark import Times
 from triton_ops.cli.app import main
-from triton_ops.lab.command_profile import CallPart as Part
-from triton_ops.lab.command_profile import add_calls, idle_share
 from triton_ops.terminal import Facts
+from triton_ops_lab.command_profile import CallPart as Part
+from triton_ops_lab.command_profile import add_calls, idle_share
 
 pytestmark = pytest.mark.triton
 WORK = """

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 import triton_ops
-from triton_ops import kernels, operation
+import triton_ops_kernels as kernels
+from triton_ops import operation
 from triton_ops.backend import compiler_environment
 from triton_ops.base import TemporaryFolder
 from triton_ops.base import code_folders as private
 from triton_ops.cli.app import main
-from triton_ops.compile_modes import CompileMode
-from triton_ops.compile_modes.compiled_files import run_folder
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import CacheError, NotLoadedError
 from triton_ops.many import RunOptions
@@ -31,6 +30,8 @@ from triton_ops.ship.targets import Targets, kernel_in
 from triton_ops.space import Config
 from triton_ops.typed import TypedTarget
 from triton_ops.values import Key, Problem, TensorSpec
+from triton_ops_torch import CompileMode
+from triton_ops_torch.compiled_files import run_folder
 
 MARK = Path("mark")
 EVIL = "from pathlib import Path\nPath('mark').touch()\ndef run(path, config='x'):\n    Path(path).touch()\n"
@@ -58,7 +59,7 @@ NAMES = {
     "an imported function, by dots": (f"{__name__}:Holder.touch", {"path": "mark"}, {"config": "x"}),
     "a function of an installed package": ("_pytest.pathlib:_force_symlink", {}, {}),
     "a member of this package": ("triton_ops.cli.app:main", {}, {"arguments": "tune evil.py:run"}),
-    "a shipped kernel's module": ("triton_ops.kernels:load", {"name": "evil"}, {}),
+    "a shipped kernel's module": ("triton_ops_kernels:load", {"name": "evil"}, {}),
     "a late import": ("lazy:evil", {"path": "mark"}, {}),
     "a program": ("__main__:run", {"path": "mark"}, {}),
 }

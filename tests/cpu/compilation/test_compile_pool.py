@@ -29,7 +29,6 @@ from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.compilation import pool as compile_pool  # noqa: E402
 from triton_ops.device import Target, gpu_missing, spec_named  # noqa: E402
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402
-from triton_ops.kernels import load  # noqa: E402
 from triton_ops.processes import child as descriptors  # noqa: E402
 from triton_ops.processes import fork_servers  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
@@ -37,6 +36,7 @@ from triton_ops.values import (  # noqa: E402
     Status,
     TensorSpec,
 )
+from triton_ops_kernels import load  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
@@ -724,7 +724,7 @@ if sys.argv[1] == "hang":
     kernel, arguments = TritonKernel(planted, grid, outputs=("x",)), Arguments((TensorSpec((1000,), "float32"), 1000))
     configs = [Config(KIND="hang", BLOCK=block) for block in (128, 256)]
 else:
-    from triton_ops.kernels import load
+    from triton_ops_kernels import load
 
     operation = load("matmul")
     kernel, arguments = operation.kernel, Arguments(keyword=dict(operation.problem((4096,) * 3, "bf16").arguments))

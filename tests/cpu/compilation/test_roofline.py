@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from triton_ops.device import Calibration, DeviceSpec, Roofline
 from triton_ops.device.datasheets import LIMITS, TARGETS
-from triton_ops.lab.expectation import PRODUCTS, ROWS, STAGES, drawn, stages_habit, timeline, warp_choices, warps_habit
+from triton_ops_lab.expectation import PRODUCTS, ROWS, STAGES, drawn, stages_habit, timeline, warp_choices, warps_habit
 
 H200 = DeviceSpec.called("H200")
 MATMUL = {"flops": 2.0 * 4096**3, "bytes_": 2.0 * 3 * 4096**2, "dtype": "bfloat16", "products": True}

@@ -37,9 +37,9 @@ from triton_ops.cost_model.inferred_rows import (  # noqa: E402
 )
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernel_ir import KernelWork  # noqa: E402
-from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import TensorSpec  # noqa: E402
+from triton_ops_kernels import load  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")]
 

@@ -18,9 +18,9 @@ from triton_ops.cost_model.blocks import overlap_ns as overlapped
 from triton_ops.cost_model.product_tiles import operand_bytes, warp_grid
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import SpaceError
-from triton_ops.lab.recording import recorded_work, work_json, work_of
 from triton_ops.search import make_searcher
 from triton_ops.values import Compiled, Footprint, Resources, Schedule, Status, TilePlan, tile_side
+from triton_ops_lab.recording import recorded_work, work_json, work_of
 
 SAMPLE = json.loads((Path(__file__).parents[2] / "data" / "h200_spaces.json").read_text(encoding="utf-8"))
 H200 = Machine.of(DeviceSpec.named("NVIDIA H200"))

@@ -9,9 +9,9 @@ import pytest
 from triton_ops import GemmTiles, Work
 from triton_ops.cost_model import Model, ProductTiles
 from triton_ops.device import DeviceSpec, Machine
-from triton_ops.kernels import load
-from triton_ops.kernels.matmul.problems import plain_space
-from triton_ops.lab.recording import work_json, work_of
+from triton_ops_kernels import load
+from triton_ops_kernels.matmul.problems import plain_space
+from triton_ops_lab.recording import work_json, work_of
 
 pytestmark = pytest.mark.triton
 

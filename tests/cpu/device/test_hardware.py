@@ -15,7 +15,7 @@ from triton_ops.benchmark.auto_tuner import A100_BANDWIDTH_GBPS
 from triton_ops.device import DeviceSpec, Target, gpu_missing, probe
 from triton_ops.device.datasheets import DATASHEETS, LIMITS, TARGETS, VENDOR_FACTS, datasheet_of
 from triton_ops.exceptions import DeviceError
-from triton_ops.lab.expectation import Waves
+from triton_ops_lab.expectation import Waves
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -304,7 +304,8 @@ def test_an_older_torch_is_no_error(monkeypatch):
 
 BY_SHAPE = """
 import importlib, sys
-from triton_ops import TargetError, kernels, tune
+from triton_ops import TargetError, tune
+import triton_ops_kernels as kernels
 from triton_ops.device import DeviceSpec
 
 probe = importlib.import_module("triton_ops.device.probing")

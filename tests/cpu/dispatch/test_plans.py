@@ -101,7 +101,7 @@ def test_what_is_launched_while_a_config_is_decided_is_not_repeated(launched):
 def softmax_module():
     import sys
 
-    return sys.modules["triton_ops.kernels.softmax"]
+    return sys.modules["triton_ops_kernels.softmax"]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -199,7 +199,7 @@ def test_layers_of_one_shape_keep_their_quantised_weights(launched):
 
 def test_a_weight_is_kept_after_a_capture(launched):
     layer, x = triton_ops.FP8Linear(64, 32, dtype=HALF).requires_grad_(False), torch.zeros(8, 64, dtype=HALF)
-    with mock.patch("triton_ops.kernels.modules.capturing", return_value=True):
+    with mock.patch("triton_ops_kernels.modules.capturing", return_value=True):
         layer(x)
     assert [launches_of(launched, lambda: layer(x)) for _ in range(3)] == [3, 2, 2]
 

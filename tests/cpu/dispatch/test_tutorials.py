@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.garbage import ENDS_UNSEARCHED
-from triton_ops.compile_modes import parse_printed
+from triton_ops_torch import parse_printed
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops import Operation, ShapeMismatchError, TensorSpec, kernels
+import triton_ops_kernels as kernels
+from triton_ops import Operation, ShapeMismatchError, TensorSpec
 from triton_ops.backend import FunctionKernel
 from triton_ops.evaluation import Assignment
 from triton_ops.evaluation.station import Inline

@@ -13,7 +13,8 @@ from benchmarks.model.model_quality import read, time_ms
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from triton_ops import exceptions, kernels, on_miss, replaying
+import triton_ops_kernels as kernels
+from triton_ops import exceptions, on_miss, replaying
 from triton_ops.cost_model import Model
 from triton_ops.cost_model.prediction import Model as Predicted
 from triton_ops.device import DeviceSpec, Machine
@@ -21,8 +22,6 @@ from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import operations, would_run
 from triton_ops.dispatch.operations import config_for
-from triton_ops.kernels import rows
-from triton_ops.kernels.matmul.problems import ACTIVATIONS, plain_space
 from triton_ops.records import RECORDS, FollowedLockfile, Lockfile, MemoryStore, Record, Timing
 from triton_ops.records.record import Verified
 from triton_ops.records.store import open_store
@@ -30,6 +29,8 @@ from triton_ops.request import TuneProblem, request
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.priors import in_use
 from triton_ops.values import TensorSpec, typical_argument
+from triton_ops_kernels import rows
+from triton_ops_kernels.matmul.problems import ACTIVATIONS, plain_space
 
 pytestmark = pytest.mark.triton
 

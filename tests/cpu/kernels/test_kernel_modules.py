@@ -32,10 +32,10 @@ from triton_ops import (
 from triton_ops.dispatch import operations
 from triton_ops.dispatch.decision import forget_decisions
 from triton_ops.exceptions import DeviceError
-from triton_ops.kernels import modules as linear
-from triton_ops.kernels.modules import copies
 from triton_ops.tuner import RequestedTune
 from triton_ops.values import KernelMetrics
+from triton_ops_kernels import modules as linear
+from triton_ops_kernels.modules import copies
 
 pytestmark = pytest.mark.triton
 

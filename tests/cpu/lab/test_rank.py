@@ -26,9 +26,6 @@ from triton_ops.exceptions import (  # noqa: E402
 )
 from triton_ops.kernel_ir import LaunchWork  # noqa: E402
 from triton_ops.kernel_ir.kernel_work import Product  # noqa: E402
-from triton_ops.kernels import load  # noqa: E402
-from triton_ops.lab.expectation import _fit_remarks, _remarks  # noqa: E402
-from triton_ops.lab.ranking import Expectation, roof_of  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tuner import Survey  # noqa: E402
 from triton_ops.values import (  # noqa: E402
@@ -37,6 +34,9 @@ from triton_ops.values import (  # noqa: E402
     Status,
     Work,
 )
+from triton_ops_kernels import load  # noqa: E402
+from triton_ops_lab.expectation import _fit_remarks, _remarks  # noqa: E402
+from triton_ops_lab.ranking import Expectation, roof_of  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
@@ -112,9 +112,9 @@ def target(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def few_are_compiled(monkeypatch):
     """Half a second for each config: the order of the others, by guesses, is what most tests are about."""
-    monkeypatch.setattr("triton_ops.lab.ranking._WHOLE", 2)
-    monkeypatch.setattr("triton_ops.lab.ranking._FASTEST", 1)
-    monkeypatch.setattr("triton_ops.lab.expectation._COMPARED", 2)  # texts that are read beside a declaration
+    monkeypatch.setattr("triton_ops_lab.ranking._WHOLE", 2)
+    monkeypatch.setattr("triton_ops_lab.ranking._FASTEST", 1)
+    monkeypatch.setattr("triton_ops_lab.expectation._COMPARED", 2)  # texts that are read beside a declaration
 
 
 def test_declared_work_ranks_a_whole_space_in_order():
@@ -368,7 +368,7 @@ def test_explain_refuses_a_measured_time_that_is_none(cli, given):
 
 
 def test_a_space_with_too_many_texts_is_ranked_by_some_of_them(monkeypatch):
-    monkeypatch.setattr("triton_ops.lab.ranking.UNHURRIED", Survey(texts=1, promising=1, seconds=60))
+    monkeypatch.setattr("triton_ops_lab.ranking.UNHURRIED", Survey(texts=1, promising=1, seconds=60))
     result = rank(NORM, (X, X, 1024, 1e-5), space={"BLOCK": [64, 128, 256, 512, 1024]}, gpu=H200, jobs=1)
     assert 1 <= len(result) <= 3  # one text, one that promises much, and the first of all
     assert all(math.isfinite(one.expected_ms) for one in result)

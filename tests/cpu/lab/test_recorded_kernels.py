@@ -13,7 +13,7 @@ from benchmarks.model.model_quality import figures, read, time_ms
 from triton_ops.base import Sealed
 from triton_ops.cost_model import Readings
 from triton_ops.device import DeviceSpec, Machine
-from triton_ops.lab.recording import read_recording, write_recording
+from triton_ops_lab.recording import read_recording, write_recording
 
 RECORDINGS = Path(__file__).parents[3] / "benchmarks" / "recordings"
 LEAST = {  # Spearman's correlation, and the share of the optimum that the first five reach

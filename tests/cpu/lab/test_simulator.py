@@ -12,12 +12,12 @@ from tests.runs import begun
 from triton_ops.cost_model import Model
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import RecordingError
-from triton_ops.kernels import load
-from triton_ops.lab.simulated_ranking import FLOORS, Overlay, table_name
-from triton_ops.lab.simulation import WORKLOADS, series, simulate
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.space import Config
 from triton_ops.values import Key, Measurement, Status, Trial
+from triton_ops_kernels import load
+from triton_ops_lab.simulated_ranking import FLOORS, Overlay, table_name
+from triton_ops_lab.simulation import WORKLOADS, series, simulate
 
 H200 = DeviceSpec.called("H200")
 RECORDINGS = Path(__file__).parents[3] / "benchmarks" / "recordings"

@@ -20,11 +20,11 @@ from tests.browser import access_faults, opened_browser
 from tests.records import ENVIRONMENT
 from triton_ops.base import Page
 from triton_ops.device import DeviceSpec
-from triton_ops.lab.command_simulate import answers_of, grid_of, page_of
-from triton_ops.lab.simulated_ranking import Overlay, known_devices
-from triton_ops.lab.simulation import WORKLOADS
-from triton_ops.lab.simulation import simulate as simulate_workload
 from triton_ops.terminal import PageServer
+from triton_ops_lab.command_simulate import answers_of, grid_of, page_of
+from triton_ops_lab.simulated_ranking import Overlay, known_devices
+from triton_ops_lab.simulation import WORKLOADS
+from triton_ops_lab.simulation import simulate as simulate_workload
 
 from .test_simulator import RECORDINGS
 

@@ -11,11 +11,11 @@ import pytest
 from triton_ops import TensorSpec, TritonKernel, cure_spills
 from triton_ops.device import Target, gpu_missing
 from triton_ops.exceptions import ConfigValueError, SpaceError
-from triton_ops.lab.command_compile import cure_rows, spill_facts
-from triton_ops.lab.spills import CURES, SpillEvidence, SpillReport, changes, healthy
-from triton_ops.lab.spills import CureTrial as Tried
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Status
+from triton_ops_lab.command_compile import cure_rows, spill_facts
+from triton_ops_lab.spills import CURES, SpillEvidence, SpillReport, changes, healthy
+from triton_ops_lab.spills import CureTrial as Tried
 
 BEFORE = Config(BM=128, BN=256, BK=64, num_warps=4, num_stages=3)
 SPACE = ConfigSpace({"BM": [64, 128], "BN": [64, 128, 256], "BK": [64], "num_warps": [4, 8], "num_stages": [2, 3]})

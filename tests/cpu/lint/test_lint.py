@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops import kernels
+import triton_ops_kernels as kernels
 from triton_ops.cli.app import main
 from triton_ops.exceptions import DeviceError, TargetError
-from triton_ops.lint import apart
-from triton_ops.lint.command_lint import as_sarif
-from triton_ops.lint.engine import RULES, lint, readings_of
-from triton_ops.lint.findings import LintReport, Undecided
-from triton_ops.lint.jit_functions import launches
-from triton_ops.lint.rules import compiled_costs
+from triton_ops_lint import apart
+from triton_ops_lint.command_lint import as_sarif
+from triton_ops_lint.engine import RULES, lint, readings_of
+from triton_ops_lint.findings import LintReport, Undecided
+from triton_ops_lint.jit_functions import launches
+from triton_ops_lint.rules import compiled_costs
 
-pytest_plugins = ["triton_ops.lint.pytest_plugin"]
+pytest_plugins = ["triton_ops_lint.pytest_plugin"]
 pytestmark = pytest.mark.triton
 FOLDER = Path(__file__).parent / "lint_kernels"
 PROJECT = Path(__file__).parents[3]
@@ -572,7 +572,7 @@ def test_an_unknown_rule_is_an_error_that_lists_the_known_ones(tmp_path):
 
 @pytest.mark.processes
 def test_an_object_is_linted_as_its_file_is():
-    assert lint("triton_ops.kernels.softmax.kernel").findings == ()
+    assert lint("triton_ops_kernels.softmax.kernel").findings == ()
     with pytest.raises(TargetError, match="no Triton kernel"):
         lint(42)
 

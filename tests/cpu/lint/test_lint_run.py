@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+import triton_ops_kernels as kernels
 from tests.cpu.lint import watched_kernels
-from triton_ops import kernels
 from triton_ops.cli.app import main
-from triton_ops.lint.apart import run_watched
-from triton_ops.lint.apart_child import odd_problem
-from triton_ops.lint.engine import lint
-from triton_ops.lint.memory_watch import CONFLICT
+from triton_ops_lint.apart import run_watched
+from triton_ops_lint.apart_child import odd_problem
+from triton_ops_lint.engine import lint
+from triton_ops_lint.memory_watch import CONFLICT
 
 pytestmark = pytest.mark.triton
 SOURCE = Path(watched_kernels.__file__)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops.device import DeviceSpec
-from triton_ops.kernels import load
 from triton_ops.search import ProblemPlace as Place
 from triton_ops.tuner.priors import place_of
 from triton_ops.values import Key
+from triton_ops_kernels import load
 
 EXTENTS = st.integers(1, 1 << 20)
 SIDES = st.integers(2, 1 << 20)  # a side of 1 lies along both axes

@@ -14,7 +14,6 @@ from triton_ops.backend.triton_compiler import kind_of
 from triton_ops.cli.app import main
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, NotLoadedError, TargetError
-from triton_ops.kernels import load
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, matching, store_in
 from triton_ops.ship import prepare
 from triton_ops.ship.command_loading import _code_of
@@ -22,6 +21,7 @@ from triton_ops.ship.targets import Targets, as_target, bound, specialised, stan
 from triton_ops.ship.verification import Verdict, _leaders, judged, verify
 from triton_ops.space import Config
 from triton_ops.values import Key, Problem, Range
+from triton_ops_kernels import load
 
 H200 = DeviceSpec.named("NVIDIA H200")
 QUICK = {"trials": 8}

@@ -28,7 +28,6 @@ from triton_ops.cost_model.inferred import InferredTiles, why_silent  # noqa: E4
 from triton_ops.cost_model.prediction import Fit  # noqa: E402
 from triton_ops.device import DeviceSpec, Machine, Target  # noqa: E402
 from triton_ops.kernel_ir import KernelWork  # noqa: E402
-from triton_ops.kernels import load  # noqa: E402
 from triton_ops.request import TuneRequest  # noqa: E402
 from triton_ops.request.request import CopiedArguments  # noqa: E402
 from triton_ops.space import Config, ConfigSpace, UnlistedSpace  # noqa: E402
@@ -42,6 +41,7 @@ from triton_ops.values import (  # noqa: E402
     TensorSpec,
     Work,
 )
+from triton_ops_kernels import load  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 

@@ -4,10 +4,10 @@ import pytest
 
 from tests.cpu.lint.lint_kernels import elementwise
 from triton_ops.backend import Operation, TritonKernel
-from triton_ops.lint.command_lint import hints
 from triton_ops.space import Config
 from triton_ops.tuner.remarks import pitfall_notes
 from triton_ops.values import Resources, Status, TensorSpec, Trial, Work
+from triton_ops_lint.command_lint import hints
 
 DENSE = Work(flops=1e12, bytes=1e8)
 

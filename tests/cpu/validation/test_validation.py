@@ -10,7 +10,7 @@ import torch
 from tests.near import error_of
 from triton_ops import validation
 from triton_ops.exceptions import SettingsError, ShapeMismatchError
-from triton_ops.kernels import validate_eps, validate_head_dim, validate_positive_dimensions
+from triton_ops_kernels import validate_eps, validate_head_dim, validate_positive_dimensions
 
 
 def test_sizes_are_whole_numbers_from_one():
