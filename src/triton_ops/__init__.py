@@ -11,12 +11,12 @@ TYPE_CHECKING = False  # type checkers take it for true; the one in `typing` cos
 _NAMES = {
     ".backend": "FunctionKernel LauncherKernel Operation TritonKernel operation use_ptxas",
     ".benchmark": (
-        "FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS BenchmarkSuite Comparison ConfigCache "
+        "Advice FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS BenchmarkSuite Comparison ConfigCache "
         "CorrectnessVerifier PerformanceProfile PerformanceReport Times TritonAutoTuner compare "
         "compute_elementwise_metrics compute_gemm_metrics filter_valid_configs generate_configs get_default_config "
         "time_ms"
     ),
-    ".compile_modes": "Advice CompileMode CompileReport PrintedTune advise parse_printed tune_compile",
+    "triton_ops_torch": "CompileMode CompileReport PrintedTune advise parse_printed tune_compile",
     ".cost_model": "AttentionTiles ElementTiles GemmTiles RowTiles",
     ".dispatch": (
         "Chooser Decision Implementation LaunchedConfig autotune choose install launches on_miss replaying serve "
@@ -29,16 +29,16 @@ _NAMES = {
         "TritonKernelError TuningFailedError UnknownTunableError UnsupportedDtypeError UntunedError WrongResultError"
     ),
     ".kernel_ir": "bank_conflicts bank_padding",
-    ".kernels": (
+    "triton_ops_kernels": (
         "FP8Format FP8Linear FusedGatedMLP FusedRMSNormRoPE chooser dequantize_fp8 flash_attention "
         "flash_attention_with_lse fused_gated_mlp fused_rmsnorm_rope quantize_fp8 quantize_fp8_with_overflow_handling"
     ),
-    ".kernels.fp8_gemm": "fp8_gemm",
-    ".kernels.grouped_matmul": "grouped_matmul",
-    ".kernels.layer_norm": "layer_norm",
-    ".kernels.matmul": "matmul",
-    ".kernels.softmax": "softmax",
-    ".lab": "RankedConfig cure_spills rank read_profile",
+    "triton_ops_kernels.fp8_gemm": "fp8_gemm",
+    "triton_ops_kernels.grouped_matmul": "grouped_matmul",
+    "triton_ops_kernels.layer_norm": "layer_norm",
+    "triton_ops_kernels.matmul": "matmul",
+    "triton_ops_kernels.softmax": "softmax",
+    "triton_ops_lab": "RankedConfig cure_spills rank read_profile",
     ".many": "ManyResult ProblemOutcome tune_many",
     ".records": "recall share_lockfile share_records",
     ".request": "Budget Effort Patience TuneProblem",
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from triton_ops.benchmark import FP8_GEMM_CONFIGS as FP8_GEMM_CONFIGS
     from triton_ops.benchmark import GATED_MLP_CONFIGS as GATED_MLP_CONFIGS
     from triton_ops.benchmark import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS
+    from triton_ops.benchmark import Advice as Advice
     from triton_ops.benchmark import BenchmarkSuite as BenchmarkSuite
     from triton_ops.benchmark import Comparison as Comparison
     from triton_ops.benchmark import ConfigCache as ConfigCache
@@ -181,7 +182,6 @@ if TYPE_CHECKING:
     from triton_ops_lab import cure_spills as cure_spills
     from triton_ops_lab import rank as rank
     from triton_ops_lab import read_profile as read_profile
-    from triton_ops_torch import Advice as Advice
     from triton_ops_torch import CompileMode as CompileMode
     from triton_ops_torch import CompileReport as CompileReport
     from triton_ops_torch import PrintedTune as PrintedTune
@@ -194,6 +194,14 @@ else:
 
     from triton_ops._faces import Upward, before_forks, lazy_face
 
-    Upward.places["call an operation"] = "triton_ops.dispatch.operations", "called"
+    Upward.places |= {
+        "a call of an operation": ("triton_ops.dispatch.operations", "called"),
+        "a shipped kernel": ("triton_ops_kernels", "load"),
+        "the names of shipped kernels": ("triton_ops_kernels", "names"),
+        "a benchmark of a shipped kernel": ("triton_ops_kernels", "documented_case"),
+        "a comparison of all shipped kernels": ("triton_ops_kernels", "bench_kernels"),
+        "hints of pitfalls": ("triton_ops_lint", "hints"),
+        "the tunables that matter": ("triton_ops_lab", "sensitivity_of_run"),
+    }
     before_forks(lambda: "torch" in sys.modules and import_module("triton_ops.base.host").note_threads())
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

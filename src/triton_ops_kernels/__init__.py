@@ -23,10 +23,12 @@ _NAMES = {
     ".attention": "flash_attention flash_attention_with_lse",
     ".call": "validate_eps validate_head_dim validate_positive_dimensions",
     ".choosers": "chooser",
+    ".command_kernels": "bench_kernels",
     ".fp8_format": "FP8Format",
     ".fp8_quantize": "dequantize_fp8 quantize_fp8 quantize_fp8_with_overflow_handling",
     ".gated_mlp": "fused_gated_mlp",
     ".modules": "FP8Linear FusedGatedMLP FusedRMSNormRoPE",
+    ".rivals": "documented_case",
     ".rmsnorm_rope": "fused_rmsnorm_rope",
 }
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from triton_ops_kernels.call import validate_head_dim as validate_head_dim
     from triton_ops_kernels.call import validate_positive_dimensions as validate_positive_dimensions
     from triton_ops_kernels.choosers import chooser as chooser
+    from triton_ops_kernels.command_kernels import bench_kernels as bench_kernels
     from triton_ops_kernels.fp8_format import FP8Format as FP8Format
     from triton_ops_kernels.fp8_quantize import dequantize_fp8 as dequantize_fp8
     from triton_ops_kernels.fp8_quantize import quantize_fp8 as quantize_fp8
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from triton_ops_kernels.modules import FP8Linear as FP8Linear
     from triton_ops_kernels.modules import FusedGatedMLP as FusedGatedMLP
     from triton_ops_kernels.modules import FusedRMSNormRoPE as FusedRMSNormRoPE
+    from triton_ops_kernels.rivals import documented_case as documented_case
     from triton_ops_kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -17,9 +17,7 @@ from typing import Any, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError, Operation
 from triton_ops.base import require
-from triton_ops.benchmark.comparing import compare
-from triton_ops.benchmark.judging import judged_call
-from triton_ops.benchmark.timing import time_ms
+from triton_ops.benchmark import PerformanceProfile, compare, judged_call, time_ms
 from triton_ops.device import TorchDevice
 from triton_ops.dispatch import Decision, would_run
 from triton_ops.exceptions import (
@@ -33,6 +31,7 @@ from triton_ops.exceptions import (
 from triton_ops.space import Config
 from triton_ops.tuner import tune
 from triton_ops_kernels import FP8Format, load, names
+from triton_ops_kernels.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
 
 _log = logging.getLogger("triton_ops")
 _BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
@@ -217,6 +216,32 @@ def _plain_quantize(torch: Any) -> Rival:
         return (grouped * scale).clamp(-448.0, 448.0).to(torch.float8_e4m3fn).flatten(-2), scale.squeeze(-1)
 
     return quantised
+
+
+_DOCUMENTED: dict[str, tuple[Rival, Any, Callable[..., PerformanceProfile]]] = {
+    "fused_rmsnorm_rope": (
+        plain_rmsnorm_rope, RMSNormRoPEInput,
+        lambda itemsize, batch, seq, hidden, _: PerformanceProfile.elementwise(batch * seq * hidden, itemsize),
+    ),
+    "fused_gated_mlp": (
+        plain_gated_mlp, GatedMLPInput,
+        lambda itemsize, batch, seq, hidden, inner: PerformanceProfile.gated_mlp(batch * seq, inner, hidden, itemsize),
+    ),
+    "fp8_gemm": (scaled_product, FP8GEMMInput, lambda itemsize, m, n, k: PerformanceProfile.gemm(m, n, k, itemsize)),
+}  # fmt: skip
+"""For each documented kernel the plain one beside it, its inputs, and its work by bytes of an element and extents."""
+
+
+def documented_case(
+    name: str, size: tuple[int, ...], dtype: str, device: str
+) -> tuple[Rival, Rival, dict[str, Any], PerformanceProfile]:
+    """A documented kernel and the plain one that computes the same, with tensors of a problem, and its work."""
+    plain, inputs, work = _DOCUMENTED[name]
+    tensors = inputs.from_shapes(*size, dtype).create_tensors(device)
+    if name == "fp8_gemm":
+        tensors["b"] = tensors["b"].t().contiguous().t()  # both read 8-bit floats fastest along K
+    itemsize = next(iter(tensors.values())).element_size()
+    return load(name.removeprefix("fused_"), name), plain, tensors, work(itemsize, *size)
 
 
 _LIBRARY: dict[str, Callable[[Any, Mapping[str, Any]], Rival]] = {

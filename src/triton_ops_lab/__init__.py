@@ -10,7 +10,7 @@ _NAMES = {
     ".command_simulate": "simulate_command",
     ".kernel_verdicts": "read_profile",
     ".ranking": "RankedConfig rank",
-    ".sensitivities": "Sensitivity in_order",
+    ".sensitivities": "sensitivity_of_run",
     ".spills": "cure_spills",
 }
 
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from triton_ops_lab.kernel_verdicts import read_profile as read_profile
     from triton_ops_lab.ranking import RankedConfig as RankedConfig
     from triton_ops_lab.ranking import rank as rank
-    from triton_ops_lab.sensitivities import Sensitivity as Sensitivity
-    from triton_ops_lab.sensitivities import in_order as in_order
+    from triton_ops_lab.sensitivities import sensitivity_of_run as sensitivity_of_run
     from triton_ops_lab.spills import cure_spills as cure_spills
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 from triton_ops.backend import Layers, Operation
 from triton_ops.base import require
-from triton_ops.benchmark import time_ms
+from triton_ops.benchmark import profile_of, time_ms
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
 from triton_ops.request import device_for
@@ -30,7 +30,6 @@ from triton_ops.typed import TypedProblem, TypedTarget
 from triton_ops.values import dtype_name
 from triton_ops_lab.kernel_verdicts import KernelProfile, ProfiledKernel, ProfileReport, read_profile
 from triton_ops_lab.ptxas_log import read_ptxas
-from triton_ops_torch import profile_of
 
 CALLS = 5
 WARM_MS, SAMPLED_MS = 25.0, 100.0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
-import triton_ops_kernels as kernels
+from triton_ops.backend import Operation
 from triton_ops.base import Page
 from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec
 from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
@@ -321,7 +321,9 @@ def simulate_command(
     """Rank configs by the time that the model expects of them, and explain each rank; nothing is run."""
     values = [parse_config([text], "--config") or {} for text in config or []]
     typed = TypedProblem.of(shape, dtype, space, arg)
-    is_target = target is not None and target not in WORKLOADS and (":" in target or target in kernels.names())
+    is_target = (
+        target is not None and target not in WORKLOADS and (":" in target or target in Operation.shipped_names())
+    )
     if not is_target and (arg or len(typed.shapes) > 1):
         raise SettingsError("a workload takes one shape and no --arg", hint="such as --shape 4096x4096x4096")
     _check_outputs(html, serve=serve, port=port, as_json=as_json, is_target=is_target)

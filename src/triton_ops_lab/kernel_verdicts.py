@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from triton_ops.benchmark import Advice
 from triton_ops.device import DeviceSpec, Placed, Roofline
 from triton_ops.exceptions import ProfileError, alternatives
 from triton_ops_lab.profile_reading import NSIGHT, ProfiledLaunch, Quantity, read_launches
-from triton_ops_torch import Advice
 
 _ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 _ACTIVE = "avg.pct_of_peak_sustained_active"

@@ -26,7 +26,7 @@ from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, SettingsError, TargetError
 from triton_ops.records import Run
-from triton_ops.space import Config, Value
+from triton_ops.space import Config, Tunable, Value
 from triton_ops.values import Trial
 from triton_ops_lab.expectation import Waves, explain, portrait
 from triton_ops_lab.ranking import Expectation, Expecter, ModelQuestion
@@ -152,22 +152,12 @@ class MeasuredSpace:
         return np.isfinite(self.ms)
 
 
-def are_numbers(values: Sequence[Any]) -> bool:
-    """Return True for numbers, which have an order of their own."""
-    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
-
-
-def in_order(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Numbers in rising order, whatever theirs in a space, where the default's may come first; other values as is."""
-    return tuple(sorted(values)) if are_numbers(values) else tuple(values)
-
-
 def measured_space(recording: Recording) -> MeasuredSpace:
     """The configs of a recording as arrays; 1 s for 100,000 configs of ten tunables."""
     trials = recording.trials.values()
     tunables = recording.space.tunables
-    values = {name: in_order(each.values) for name, each in tunables.items()}
-    ordered = frozenset(name for name, each in tunables.items() if each.ordered or are_numbers(each.values))
+    values = {name: Tunable.in_order(each.values) for name, each in tunables.items()}
+    ordered = frozenset(name for name, each in tunables.items() if each.ordered or Tunable.are_numbers(each.values))
     codes: dict[str, np.ndarray[Any, Any]] = {}
     for name, several in values.items():
         codes_by_value: dict[Hashable, int] = {_key(value): code for code, value in enumerate(several)}
@@ -304,11 +294,6 @@ class Sensitivity:
     explained: float  # share of the variance of the logarithm of the time, by single tunables
     knobs: tuple[Knob, ...]  # with several values, the one that matters most first
 
-    @staticmethod
-    def of_run(run: Run) -> Sensitivity:
-        """As of a run log; `RecordingError` where nothing can be told."""
-        return sensitivity(recording_of(run))
-
 
 def sensitivity(recording: Recording) -> Sensitivity:
     """Find the tunables that matter in a recording or run log.
@@ -339,6 +324,11 @@ def sensitivity(recording: Recording) -> Sensitivity:
         explained=max(0.0, 1 - float(residuals @ residuals) / spread),
         knobs=tuple(sorted(knobs, key=lambda knob: -knob.share)),
     )  # fmt: skip
+
+
+def sensitivity_of_run(run: Run) -> Sensitivity:
+    """As of a run log; `RecordingError` where nothing can be told."""
+    return sensitivity(recording_of(run))
 
 
 def _fit(columns: Mapping[str, _Array], times: _Array) -> tuple[dict[str, _Array], _Array]:

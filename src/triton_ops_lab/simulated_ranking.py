@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import triton_ops_kernels as kernels
-from triton_ops.backend import Arguments, FunctionKernel
+from triton_ops.backend import Arguments, FunctionKernel, Operation
 from triton_ops.base import cached_property
 from triton_ops.cost_model import ElementTiles, Model, Readings, RowTiles
 from triton_ops.device import DeviceSpec, Machine, device_spec
@@ -292,8 +291,8 @@ def _work(path: Path, recording: Recording, undeclared: bool) -> Work | Readings
 
 def _shipped_work(recording: Recording) -> Work | None:
     """The work of a shipped kernel: a run log tells its name and its problem, and no work."""
-    if recording.head or recording.kernel not in kernels.names():
+    if recording.head or recording.kernel not in Operation.shipped_names():
         return None
-    operation = kernels.load(recording.kernel)
+    operation = Operation.shipped(recording.kernel)
     problem = operation.problem(recording.problem or None, recording.dtype or None)
     return None if operation.work is None else operation.work(problem)

@@ -25,12 +25,11 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     alternatives,
 )
-from triton_ops.space import Config, ConfigSpace, Value
+from triton_ops.space import Config, ConfigSpace, Tunable, Value
 from triton_ops.typed import parse_config
 from triton_ops.values import ITEM_BYTES, Work, dtype_name, is_power_of_two, warps_and_stages
 from triton_ops_lab.ranking import NO_FORECAST, Expectation, Expecter, ModelQuestion, by_program, expectations
 from triton_ops_lab.recording import attention_work, product_work, row_work
-from triton_ops_lab.sensitivities import in_order
 from triton_ops_lab.simulated_ranking import NO_KERNEL, PlacedConfig, advice, ranking_of, table_name
 
 _WARPS = (1, 2, 4, 8, 16, 32)
@@ -227,7 +226,7 @@ class Simulation:
         """The value of each knob, and those that it is given: of a TARGET those of its space."""
         if not self._least:
             tunables = self.question.space.tunables.items()
-            return {name: (config[name], in_order(it.values)) for name, it in tunables if len(it.values) > 1}
+            return {name: (config[name], Tunable.in_order(it.values)) for name, it in tunables if len(it.values) > 1}
         warps, stages = warps_and_stages(config)
         lengths: dict[str, Any] = {name: config[name] for name in self._least}
         sides = {

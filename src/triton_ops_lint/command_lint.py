@@ -21,7 +21,6 @@ from urllib.parse import quote
 
 import typer
 
-import triton_ops_kernels as kernels
 from triton_ops import dispatch, settings
 from triton_ops.backend import Operation
 from triton_ops.base import NamedFile, counted
@@ -197,8 +196,8 @@ def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tup
         if isinstance(launch, dispatch.NotedOperation):  # another process is sent it without its decorator
             launch = Operation(launch.name, launch.kernel, launch.space, launch.arguments, device=launch.device)
         return [(text, launch, options)]
-    if text in kernels.names() and not Path(text).exists():
-        return [(text, _operation(kernels.load(text)), options)]
+    if text in Operation.shipped_names() and not Path(text).exists():
+        return [(text, _operation(Operation.shipped(text)), options)]
     if options.run and text.endswith(".py") and Path(text).is_file():
         values = (_operation(value) for value in vars(module_at(text)).values() if not isinstance(value, type))
         operations = {id(one): one for one in values if isinstance(one, Operation)}.values()  # each once, in order

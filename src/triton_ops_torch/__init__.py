@@ -3,7 +3,7 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
-    ".call_profile": "Advice advise profile_of",
+    ".call_profile": "advise",
     ".command_inductor": "backends_command draw_command inductor_cache_command log_command options_command",
     ".command_model": "advise_command compile_modes_command",
     ".comparing_modes": "tune_compile",
@@ -13,9 +13,7 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
-    from triton_ops_torch.call_profile import Advice as Advice
     from triton_ops_torch.call_profile import advise as advise
-    from triton_ops_torch.call_profile import profile_of as profile_of
     from triton_ops_torch.command_inductor import backends_command as backends_command
     from triton_ops_torch.command_inductor import draw_command as draw_command
     from triton_ops_torch.command_inductor import inductor_cache_command as inductor_cache_command

@@ -13,13 +13,13 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+import triton_ops
 from triton_ops.base import counted, escaped, require
 from triton_ops.benchmark import time_ms
 from triton_ops.device import device_spec, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError
 from triton_ops.terminal import Facts, Typed, option, tell
 from triton_ops.values import dtype_name
-from triton_ops_kernels import load
 from triton_ops_torch.backends import Site, gate_of
 from triton_ops_torch.compile_mode import autotune_options, wrong_variables
 from triton_ops_torch.compiled_files import CacheContent
@@ -92,7 +92,7 @@ def _own_ms(m: int, n: int, k: int, dtype: str) -> float:
         raise DeviceError(f"there is no GPU to time the matmul on: {obstacle}", hint=hint)
     torch = require("torch", "timing a product")
     a, b = (torch.randn(extents, device="cuda", dtype=getattr(torch, dtype)) for extents in ((m, k), (k, n)))
-    return time_ms(load("matmul", "matmul"), args=(a, b)).median_ms
+    return time_ms(triton_ops.matmul, args=(a, b)).median_ms
 
 
 def options_command(

@@ -36,7 +36,6 @@ from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_
 from triton_ops.tuner import ProgressBar, RequestedTune, Survey
 from triton_ops.typed import TypedTarget, module_at
 from triton_ops.values import Mapper, TensorSpec, Tolerance, TuningResult
-from triton_ops_kernels import names as kernel_names
 
 _VERDICT_HEADER = ("outcome", "kernel", "problem", "device", "config")
 _NOTHING = (
@@ -51,7 +50,7 @@ def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
     """The objects that KERNELS name, by the TARGET of each; those of a file or module are the ones that it declares."""
     objects: dict[str, Any] = {}
     for text in dict.fromkeys(texts):
-        if ":" in text or text in kernel_names():
+        if ":" in text or text in Operation.shipped_names():
             objects[text] = TypedTarget(text).object()
             continue
         values = vars(module_at(text))

@@ -13,12 +13,12 @@ import torch
 from tests.near import drawn
 from triton_ops import Config, FunctionKernel, Operation, TensorSpec, tune
 from triton_ops.benchmark import BenchmarkSuite, PerformanceProfile, PerformanceReport
-from triton_ops.benchmark import rivals as benchmarked
 from triton_ops.benchmark.suite import BenchmarkResult, ComparisonResult
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TuningFailedError, WrongResultError
 from triton_ops.records.store import open_store
 from triton_ops.values import KernelMetrics
 from triton_ops_kernels import load, names
+from triton_ops_kernels import rivals as benchmarked
 from triton_ops_kernels.rivals import (
     KernelRun,
     _gradients,

@@ -32,6 +32,7 @@ from triton_ops.exceptions import UntunedError  # noqa: E402
 from triton_ops.records import cache_folder, store_in  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import KernelMetrics, TuningResult  # noqa: E402
+from triton_ops_kernels import load  # noqa: E402
 from triton_ops_kernels.call import launches  # noqa: E402
 from triton_ops_kernels.fp8_gemm import fp8_gemm  # noqa: E402
 from triton_ops_kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402
@@ -228,7 +229,7 @@ def test_compiled_code_tunes_where_that_is_asked_for_around_its_call(inside, lau
             put(lambda: operation(**arguments), {**ROWS, "ROWS": 2})
         return TuningResult({**ROWS, "ROWS": 2}, KernelMetrics(1.0))
 
-    operation = triton_ops_kernels.load("softmax")
+    operation = load("softmax")
     arguments = operation.materialise(operation.problem((64, 256), "float16"), "cpu").keyword
     monkeypatch.setattr(operations, "tune", tuned)
     compiled = torch.compile(lambda x: softmax(x), fullgraph=True)

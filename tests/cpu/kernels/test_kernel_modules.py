@@ -13,6 +13,7 @@ import torch
 from benchmarks.correctness.random_cases import INTERPRETED, drawn_shape
 
 import triton_ops
+import triton_ops_kernels as kernels
 from tests.near import drawn, error_of
 from triton_ops import (
     FP8Linear,
@@ -22,7 +23,6 @@ from triton_ops import (
     fp8_gemm,
     fused_gated_mlp,
     fused_rmsnorm_rope,
-    kernels,
     launches,
     layer_norm,
     matmul,

@@ -53,10 +53,16 @@ def test_named_problem_has_its_default_in_its_space_and_fits_the_kernel(name):
         operation.kernel.check(space.tunables, Arguments(keyword=dict(problem.arguments)))
 
 
+def members(kernel):
+    """The kernels of one launch that a kernel is made of; itself where it is one."""
+    return [each for one in kernel._members for each in members(one)] if hasattr(kernel, "_members") else [kernel]
+
+
 @pytest.mark.parametrize("name", kernels.names())
 def test_a_kernel_is_told_from_others_with_all_that_it_runs_of_this_package(name):
     reader = Reader(Home("triton_ops_kernels", by_content=True))
-    reader.read("kernel", kernels.load(name).kernel)
+    for each in members(kernels.load(name).kernel):
+        reader.read("kernel", each)
     by_name = {part.rpartition(".")[2] for part, text in reader.parts.items() if text == "triton_ops"}
     assert by_name <= {"require", "ConfigValueError", "matrix_descriptor", "given[0]"}
     assert reader.unknown is None

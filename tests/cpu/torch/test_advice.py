@@ -9,8 +9,9 @@ import torch
 
 from tests.compiled_models import Gated
 from triton_ops import SettingsError, advise
+from triton_ops.benchmark.call_profile import CallProfile, OpShare
 from triton_ops.device import gpu_missing
-from triton_ops_torch.call_profile import CallProfile, OpShare, kind_of
+from triton_ops_torch.call_profile import kind_of
 
 
 def profile(product=0.0, fusable=0.0, scattered=0.0, **more):

@@ -21,7 +21,7 @@ from triton_ops import (  # noqa: E402
     UnknownTunableError,
     tune,
 )
-from triton_ops.backend import Arguments, Packed, TritonCompiler, TritonKernel, matrix_descriptor
+from triton_ops.backend import Arguments, Packed, TritonCompiler, TritonKernel, matrix_descriptor  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.space import Choice, Config  # noqa: E402
 from triton_ops.values import Resources  # noqa: E402

@@ -60,10 +60,12 @@ def test_contracts_return_the_extents(interpreted):
 
 
 @pytest.mark.triton
-@pytest.mark.parametrize("name", sorted(validation._CHECKS))
-def test_placement_comes_first(name):
-    check = getattr(validation, name)
-    count = {"attention": 3, "gated_mlp": 3, "grouped_matmul": 3, "rmsnorm_rope": 4}.get(validation._CHECKS[name], 2)
+@pytest.mark.parametrize(("name", "count"), [
+    ("attention", 3), ("fp8_gemm", 2), ("fp8_quantize", 2), ("gated_mlp", 3), ("grouped_matmul", 3),
+    ("rmsnorm_rope", 4),
+])  # fmt: skip
+def test_placement_comes_first(name, count):
+    check = getattr(validation, f"validate_{name}_inputs")
     wrong = [torch.zeros(2, dtype=torch.int8) for _ in range(count)]
     assert error_of(check, *wrong[: 1 if "quantize" in name else None])[0] == "DeviceError"
 
