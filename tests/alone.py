@@ -18,9 +18,12 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
 OTHERS = {name: f"src/triton_ops_{name}" for name in ("kernels", "lab", "lint", "torch")} | {"serving": "serving"}
-FORGET = """import sys
-sys.path[:] = [path for path in sys.path if path not in {folders!r}]
-"""
+
+
+def forgetful() -> str:
+    """The text of a `sitecustomize` with which Python finds no package in the folders of this checkout."""
+    folders = {str(PROJECT / folder) for folder in ("src", "serving")}
+    return f"import sys\nsys.path[:] = [path for path in sys.path if path not in {folders!r}]\n"
 
 
 def copied(name: str, target: Path) -> None:
@@ -35,8 +38,7 @@ def copied(name: str, target: Path) -> None:
         if (PROJECT / path).is_file() and not any(path.startswith(f"{folder}/") for folder in hidden):
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(PROJECT / path, target / path)
-    folders = {str(PROJECT / folder) for folder in ("src", "serving")}
-    (target / "src/sitecustomize.py").write_text(FORGET.format(folders=folders), encoding="utf-8")
+    (target / "src/sitecustomize.py").write_text(forgetful(), encoding="utf-8")
 
 
 def tests_of(name: str, target: Path) -> list[str]:

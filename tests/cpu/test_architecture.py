@@ -396,4 +396,4 @@ def test_tests_stand_in_folders_named_like_rooms():
     packages = {name.removeprefix("triton_ops_") for name in PACKAGES[1:]}
     assert folders - {"benchmarks", "serving"} - packages <= {name.split(".")[1] for name in MODULES if "." in name}
     assert packages <= folders
-    assert len(list((PROJECT / "tests" / "cpu").glob("test_*.py"))) < 10
+    assert len(list((PROJECT / "tests" / "cpu").glob("test_*.py"))) <= 10

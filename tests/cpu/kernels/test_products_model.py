@@ -6,12 +6,11 @@ import math
 
 import pytest
 
-from triton_ops import GemmTiles, Work
-from triton_ops.cost_model import Model, ProductTiles
+from triton_ops import Work
+from triton_ops.cost_model import Model
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops_kernels import load
 from triton_ops_kernels.matmul.problems import plain_space
-from triton_ops_lab.recording import work_json, work_of
 
 pytestmark = pytest.mark.triton
 
@@ -75,15 +74,6 @@ def test_configs_that_name_no_algorithm_are_forecast_as_plain_tiles(shape):
     plain = Model(Work(work.flops, work.bytes, work.tiles.product), H200)
     for config in list(plain_space(problem))[::7]:
         assert Model(work, H200).expected_ms(config) == pytest.approx(plain.expected_ms(config))
-
-
-def test_products_are_kept_with_recordings():
-    product = GemmTiles(
-        64, 128, 256, dtype="bfloat16", out_dtype="bfloat16", tile_rows="BM", tile_columns="BN", tile_inner="BK"
-    )
-    work = Work(1.0, 2.0, ProductTiles(product))
-    assert work_of(work_json(work)) == work
-    assert Model(work, H200).bound_ms({}) > 0
 
 
 def test_two_sums_take_fewer_registers_than_one_that_is_promoted_whole():
