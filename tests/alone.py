@@ -41,7 +41,7 @@ def copied(name: str, target: Path) -> None:
     (target / "src/sitecustomize.py").write_text(forgetful(), encoding="utf-8")
 
 
-def tests_of(name: str, target: Path) -> list[str]:
+def folders_of(name: str, target: Path) -> list[str]:
     """The folders of the package's tests; of the core the rooms' and the contracts."""
     if name in OTHERS:
         return [f"tests/cpu/{name}"]
@@ -54,8 +54,9 @@ def main(name: str, words: list[str]) -> int:
     """Run the tests, and return pytest's exit code."""
     target = PROJECT / "build" / "alone" / name
     copied(name, target)
-    path = os.pathsep.join(str(target / folder) for folder in ("src", "serving") if (target / folder).is_dir())
-    command = [sys.executable, "-m", "pytest", *tests_of(name, target), *words]
+    places = [str(target / folder) for folder in ("src", "serving") if (target / folder).is_dir()]
+    path = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "pytest", *folders_of(name, target), *words]
     return subprocess.run(command, cwd=target, env={**os.environ, "PYTHONPATH": path}, check=False).returncode
 
 

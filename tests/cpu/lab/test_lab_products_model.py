@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cpu.kernels.test_products_model import H200
 from triton_ops import GemmTiles, Work
 from triton_ops.cost_model import Model, ProductTiles
+from triton_ops.device import DeviceSpec, Machine
 from triton_ops_lab.recording import work_json, work_of
 
 pytestmark = pytest.mark.triton
+H200 = Machine.of(DeviceSpec.named("NVIDIA H200"))
 
 
 def test_products_are_kept_with_recordings():
