@@ -195,7 +195,6 @@ def test_a_config_that_cannot_be_launched_has_no_cliffs(cli, undeclared):
         ("M=8:4", "is no series of 2 to"),
         ("M=1:100000:1", "is no series of 2 to"),
         ("M=16:32:0", "is no series of 2 to"),
-        ("Q=16:32:16", "matmul has no extent Q"),
     ],
 )
 def test_a_series_that_is_none_is_refused(cli, vary, said):
