@@ -39,7 +39,6 @@ def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[s
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
         **options,
     )

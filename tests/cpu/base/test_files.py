@@ -303,7 +303,6 @@ def test_a_fork_while_a_thread_holds_a_lock_leaves_no_lock_behind(tmp_path):
         [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
         check=True,
     )
     assert done.stdout.splitlines() in (["the parent holds it", "taken"], ["taken", "taken"])

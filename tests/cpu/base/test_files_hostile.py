@@ -350,7 +350,7 @@ def shared():
 
 def as_nobody(code, folder):
     done = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY + code, str(folder)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", AS_NOBODY + code, str(folder)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return done
@@ -542,7 +542,7 @@ def test_a_tune_among_what_another_user_planted_ends_as_without_it(shared, tmp_p
         planting = [sys.executable, "-c", AS_NOBODY + PLANTED, str(shared), *names, str(private)]
         with subprocess.Popen(planting, **started) as other:
             assert other.stdout.readline() == "planted\n"
-            out, err = tuning.communicate("go\n", timeout=60)
+            out, err = tuning.communicate("go\n")
             other.communicate()
     assert tuning.returncode == 0, err
     assert json.loads(out)[:2] == [2, False], err

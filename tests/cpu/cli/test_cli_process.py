@@ -190,7 +190,7 @@ def test_packages_that_cannot_be_imported_are_reported_and_plain_functions_are_t
 def test_closed_standard_streams_do_no_harm(place, closed):
     open_store(place / "cache").put(record())
     command = f"exec {shlex.quote(sys.executable)} -m triton_ops cache show {closed}"
-    ran = subprocess.run(["sh", "-c", command], env=environment(place), capture_output=True, timeout=60, check=False)
+    ran = subprocess.run(["sh", "-c", command], env=environment(place), capture_output=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 
@@ -203,7 +203,7 @@ def test_libraries_say_nothing_when_the_program_ends(place):
         "atexit.register(os.write, 2, b'what is registered is called\\n')\n"
     )
     command = [sys.executable, "-m", "triton_ops", "tune", f"{place / 'target.py'}:nothing"]
-    ran = subprocess.run(command, env=environment(place), capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, env=environment(place), capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.endswith("what is registered is called\n")
 
@@ -411,7 +411,7 @@ def open_place():
 def as_nobody(place, *words):
     """A command twice in one process, without the right to write where it may not; code, stdout, stderr."""
     command = [sys.executable, "-c", NOBODY, *map(str, words)]
-    ran = subprocess.run(command, env=environment(place), capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, env=environment(place), capture_output=True, text=True, check=False)
     return ran.returncode, *(DOUBT.sub("", text.partition("-----\n")[2]) for text in (ran.stdout, ran.stderr))
 
 

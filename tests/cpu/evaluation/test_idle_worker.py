@@ -473,7 +473,7 @@ if sys.argv[1] == "raises":
 @pytest.mark.parametrize("how", ["returns", "raises", "killed"])
 def test_a_process_that_ends_takes_its_idle_worker_along(how):
     done = subprocess.run(
-        [sys.executable, "-c", ENDS, how], capture_output=True, text=True, timeout=60, check=False, env=os.environ
+        [sys.executable, "-c", ENDS, how], capture_output=True, text=True, check=False, env=os.environ
     )
     (worker,) = map(int, done.stdout.split())
     eventually(lambda: Process(worker).ended)

@@ -58,7 +58,7 @@ def program(folder, text, wait=True, **variables):
     )  # fmt: skip
     if not wait:
         return process
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate()
     assert process.returncode == 0, errors
     assert "Warning" not in errors
     return json.loads(output)

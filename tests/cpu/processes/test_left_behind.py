@@ -79,7 +79,7 @@ def test_a_recording_that_is_ended_leaves_no_file(place, sent):
     for number in SIGNALS[sent]:
         process.send_signal(number)
         time.sleep(0.02)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate()
     assert process.returncode in (130, -signal.SIGINT) if "INT" in sent else process.returncode < 0, err
     if sent == "INT":
         assert process.returncode == 130
@@ -96,7 +96,7 @@ def test_an_isolated_tune_that_is_ended_leaves_no_temporary_file(place, sent):
     process = started(place, "tune", "--isolate")
     [number] = SIGNALS[sent]
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate()
     used = set((place / "begun").read_text().splitlines())
     assert all(Path(folder).parent == place / "tmp" for folder in used)
     eventually(lambda: not list((place / "tmp").iterdir()))
@@ -160,7 +160,7 @@ def test_an_assembler_that_does_not_end_leaves_no_temporary_file(tmp_path, ended
         process.send_signal(SIGNALS[ended][0])
     elif "killed" in ended:
         os.kill(int(begun.read_text()), signal.SIGKILL)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate()
     assert out.strip() == {"by its time limit": "timeout", "ptxas is killed": "compile"}.get(ended, ""), err
     eventually(lambda: not list(temporary.iterdir()))
 

@@ -117,7 +117,7 @@ def test_a_tune_is_watched_from_outside_until_it_ends(tmp_path):
     with tune:
         try:
             address, child, run = followed(tune, go)
-            out, err = tune.communicate(timeout=240)
+            out, err = tune.communicate()
         finally:
             tune.kill()
     assert (run["ended"], run["all"], run["facts"]["state"]) == (True, 3, "ended: complete")
