@@ -72,14 +72,13 @@ class _Launches:
         if kernel.is_gluon():
             raise _UnwrittenError("a kernel is in Gluon")
         launch = launch_with(kernel, args, kwargs, grid)
+        if any(map(Arguments.is_descriptor, launch.values.values())):  # an operator keeps what they are encoded to
+            raise _UnwrittenError("compiled code would encode a kernel's descriptors at each call")
         options = [(name, value) for name, value in launch.options.items() if name not in _KEPT]
         if strange := [f"{name}={value}" for name, value in options if OPEN.get(name, MISS) != value]:
             raise _UnwrittenError(f"torch.compile does not keep {', '.join(strange)}")
         self.passed |= _storages(launch.values.values())
-        names = written_by(kernel, launch)
-        if not launch.values.keys() >= {*names}:  # torch 2.11 may name a part of a descriptor
-            raise _UnwrittenError("torch does not see what its kernels write")
-        self.written |= _storages(launch.values[name] for name in names)
+        self.written |= _storages(launch.values[name] for name in written_by(kernel, launch))
         self.kernels.append(kernel.cache_key)
 
 
@@ -203,9 +202,8 @@ def _traced(name: str, kinds: tuple[bool, bool, bool], training: Any, args: Any,
 
 
 def _storages(values: Iterable[Any]) -> set[int]:
-    """The storages of tensors, and of those that descriptors describe."""
-    tensors = (each.base if Arguments.is_descriptor(each) else each for each in values)
-    return {each.untyped_storage()._cdata for each in tensors if Arguments.is_tensor(each)}
+    """The storages of the tensors among values."""
+    return {each.untyped_storage()._cdata for each in values if Arguments.is_tensor(each)}
 
 
 def _fake(facts: Sequence[Any]) -> Any:

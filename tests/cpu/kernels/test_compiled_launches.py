@@ -126,9 +126,6 @@ WITH_CONFIG = {
 OF_MATMUL = {
     "pointers": ({}, (a, b)),
     "two launches": ({"ALGORITHM": "split_k", "SPLIT": 2}, (a, b)),
-    "descriptors of the host": ({"LOADS": "host"}, (a, b)),
-    "descriptors of the host, a column-major matrix": ({"LOADS": "host"}, (a, new(64, 128).t())),
-    "descriptors of the host, swapped": ({"LOADS": "host", "SWAPPED": True}, (a, b)),
     "descriptors of the device": ({"LOADS": "device"}, (a, b)),
 }
 
@@ -165,7 +162,7 @@ def test_a_call_with_a_config_is_launched_by_compiled_code_as_outside(name, laun
 
 
 @pytest.mark.parametrize("name", OF_MATMUL)
-def test_every_form_of_a_product_in_triton_is_launched_by_compiled_code(name, launched, written):
+def test_a_product_without_descriptors_of_the_host_is_launched_by_compiled_code(name, launched, written):
     own, args = OF_MATMUL[name]
     config = {**TILE, **own}
     check_written(lambda a, b: matmul(a, b, config=config), args, launched, written)
@@ -266,11 +263,20 @@ def test_a_size_that_changes_is_launched_by_the_code_before_and_by_an_operator_a
     assert [grid[0] for _, grid, *_ in launched.made] == [32, 16]
 
 
+def test_a_kernel_whose_descriptors_are_encoded_at_each_call_stays_an_operator(launched, written, caplog):
+    config = {**TILE, "LOADS": "host"}
+    with caplog.at_level(logging.INFO, "triton_ops"):
+        torch.compile(lambda a, b: matmul(a, b, config=config), fullgraph=True)(a, b)
+    assert (len(written), len(launched.made)) == (0, 1)
+    assert (
+        "matmul_new is an operator in compiled code: compiled code would encode a kernel's descriptors" in caplog.text
+    )
+
+
 @pytest.mark.parametrize("offset", [0, 8, 1])
-def test_a_matrix_that_begins_where_no_descriptor_can_stays_an_operator(offset, launched, written):
+def test_a_matrix_that_begins_where_memory_is_not_aligned_stays_an_operator(offset, launched, written):
     wide = new(64, 144)
-    config = {**TILE, "LOADS": "host"} if offset != 1 else TILE
-    torch.compile(lambda wide: matmul(wide[:, offset : offset + 128], b, config=config), fullgraph=True)(wide)
+    torch.compile(lambda wide: matmul(wide[:, offset : offset + 128], b, config=TILE), fullgraph=True)(wide)
     assert (len(written), len(launched.made)) == ((0, 1) if offset == 1 else (1, 0))
 
 
@@ -310,6 +316,19 @@ def test_a_call_of_an_operator_is_known(name, launched):
         compiled(*args)
     assert launched.made
     assert not ordinary
+
+
+def test_an_operator_in_a_graph_without_gradients_has_none(launched, written):
+    """Below autograd torch would ask at each call whether a gradient is recorded, by code in Python."""
+    own = x.clone().requires_grad_()
+    for given in (x, own):
+        code = code_of(lambda x: softmax(x, config=ROWS, tune=True), given)
+        assert f"{OPERATORS}softmax_forward.default(" in code
+    softmax(own, config=ROWS).sum().backward()
+    plain, own.grad = own.grad, None
+    torch.compile(lambda x: softmax(x, config=ROWS, tune=True), fullgraph=True)(own).sum().backward()
+    assert own.grad.shape == plain.shape
+    assert [name for name, *_ in launched.made[-2:]] == ["softmax_kernel", "softmax_backward_kernel"]
 
 
 def test_an_exported_program_holds_the_operator_and_no_config(launched, written):
