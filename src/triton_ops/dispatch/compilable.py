@@ -157,6 +157,17 @@ _records: Callable[[], bool]
 
 
 @constant
+def _always() -> bool:
+    return True
+
+
+_may_be_traced: Callable[[], bool] = getattr(
+    getattr(sys.modules.get("torch"), "compiler", None), "is_dynamo_compiling", _always
+)
+"""Whether Dynamo traces the caller, which takes torch's own function for true, and Python for false."""
+
+
+@constant
 def _kinds(name: str) -> tuple[bool, bool, bool] | None:
     """Whether a function takes a config, its launches may stand in compiled code, and it has `training`.
 
@@ -229,12 +240,16 @@ def compilable(
         checked = _with_options(function)
         name, repeats = function.__name__.strip("_"), partial(planned, counts=counts)
         operator = Operator(name=name, schema=schema, run=checked, gradient=gradient, repeats=repeats)
-        calls = PlannedCalls(checked, operator.attached, counts)
+        calls = PlannedCalls(lambda *args, **kwargs: unknown(*args, **kwargs), operator.attached, counts)
         _functions[name] = FunctionInCompile(checked, operator, trains=training is not None)
+
+        def unknown(*args: Any, **kwargs: Any) -> Any:
+            kinds = _kinds(name)
+            return checked(*args, **kwargs) if kinds is None else _traced(name, kinds, training, args, kwargs)
 
         @wraps(function)
         def public(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            if (kinds := _kinds(name)) is not None:
+            if _may_be_traced() and (kinds := _kinds(name)) is not None:
                 return _traced(name, kinds, training, args, kwargs)  # type: ignore[no-any-return]
             if training is not None and recorded((*args, *kwargs.values())):
                 return training(*args, **kwargs)[0]  # type: ignore[no-any-return]

@@ -213,6 +213,8 @@ class Operator:
         """`run`, which takes the values of such calls in order, with a gradient if torch records one for these."""
         if self.gradient is None or not recorded((*args, *kwargs.values())):
             return run
+        if require("torch", "gradients of kernels").compiler.is_compiling():  # the operator that is traced has its own
+            return run
         how = _Attachment(self.gradient, (*self.names[: len(args)], *kwargs), self.defaults)
 
         def with_gradient(*values: Any) -> Any:

@@ -23,7 +23,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from triton_ops.backend import Arguments
 from triton_ops.base import require
@@ -34,6 +34,7 @@ V = TypeVar("V")
 
 _MOST = 4_096  # calls of one memory
 _MOST_PATTERNS = 256
+_MOST_IN_TURN = 4  # patterns
 _MOST_RECENT, _SELDOM = 8, 16  # calls of a pattern that torch tells; of further ones one of so many takes a place
 _VALUE, _DESCRIBED = "value", "described"
 _COUNTS: dict[Any, tuple[str, ...]] = {
@@ -74,8 +75,8 @@ class KnownCall(NamedTuple):
 class KnownCalls(dict[Any, V], Generic[V]):
     """What is known of calls, by their places. Safe to share among threads.
 
-    `call` runs the `KnownCall` of its arguments, or what `decide` gives for them and their place; it begins with the
-    pattern of the last call that had another one than the call before. `modes` of torch count beside tensors:
+    `call` runs the `KnownCall` of its arguments, or what `decide` gives for them and their place; a few patterns are
+    asked in turn whether it is of theirs. `modes` of torch count beside tensors:
     `autocast`, by which it chooses dtypes, and `gradients`, that it records one for a tensor. `plain` takes only
     tensors, numbers and texts.
     With `in_order` what is known is run with the values of a call in order, whether they came by name or not.
@@ -91,9 +92,11 @@ class KnownCalls(dict[Any, V], Generic[V]):
         super().__init__()
         self._decide, self._modes, self._plain, self._in_order, self._counts = decide, modes, plain, in_order, counts
         self._patterns: dict[Any, _Pattern] = {}
+        self._in_turn: list[_Pattern] = []
         self._recent: dict[int, tuple[tuple[Callable[..., bool], Any, Any], ...]] = {}
         self._numbers, self._found = itertools.count(), itertools.count()
         self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
+        self._guard = threading.Lock()  # of who is asked in turn
         self.general: dict[Any, tuple[Callable[..., Any], ...]] = {}
         self._late: Any = None
         self.call: Callable[..., Any] = self._first
@@ -111,7 +114,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
 
     def begin_anew(self) -> None:
         """Forget every call and every lock, in a forked child, whose other threads are gone."""
-        self._locks = defaultdict(threading.RLock)
+        self._locks, self._guard = defaultdict(threading.RLock), threading.Lock()
         self.clear()
 
     def place(self, args: Sequence[Any], kwargs: Mapping[str, Any], *more: Any) -> Any:
@@ -120,8 +123,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
         if any(type(value) not in _PLAIN and not Arguments.is_tensor(value) for value in values):
             return None
         try:
-            key_of, _ = self._pattern(args, kwargs)
-            key = key_of(*args, **kwargs)
+            key = self._pattern(args, kwargs).key(*args, **kwargs)
             place = (more, key) if more else key
             hash(place)
         except _UNTOLD:
@@ -186,17 +188,31 @@ class KnownCalls(dict[Any, V], Generic[V]):
         """The result of what `call`, which is written for one pattern, does not know: of another one, or not at all."""
         assert self._decide is not None
         try:
-            _, own = self._pattern(args, kwargs)
+            own = self._pattern(args, kwargs)
         except _UNTOLD:
-            own, place = call, None
-        if own is not call:
-            self.call = own
-            return own(*args, **kwargs)
+            own = place = None
+        if own is not None and own.call is not call:
+            self._ask(own)
+            return own.call(*args, **kwargs)
         known = self._decide(args, kwargs, place)
         result = known.run(*args, *kwargs.values()) if self._in_order else known.run(*args, **kwargs)
         if known.up is not None:
             known.up()
         return result
+
+    def _ask(self, pattern: _Pattern) -> None:
+        """Have a pattern asked after those that are asked in turn, or first where these are many."""
+        with self._guard:
+            if pattern in self._in_turn:
+                return
+            if 0 < len(self._in_turn) < _MOST_IN_TURN:
+                self._in_turn[-1].after.insert(0, pattern.call)
+            else:
+                for each in self._in_turn:
+                    del each.after[:-1]
+                self._in_turn.clear()
+                self.call = pattern.call
+            self._in_turn.append(pattern)
 
     def _pattern(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Pattern:
         """The functions for calls like this one; raises TypeError for tensors without memory, with which torch traces.
@@ -263,23 +279,33 @@ class KnownCalls(dict[Any, V], Generic[V]):
         exec(_code(source), scope)
         for function in (scope["key"], scope["call"]):
             function.__code__ = function.__code__.replace()  # Python specialises code by what its names are
-        return scope["key"], scope["call"]
+        return _Pattern(scope["key"], scope["call"], scope["after"])
 
 
-_Pattern: TypeAlias = tuple[Callable[..., Any], Callable[..., Any]]
-"""The functions that are written for calls of one pattern: of their key, and the call itself."""
+class _Pattern(NamedTuple):
+    """The functions that are written for calls of one pattern: their key, the call itself, and who is asked next."""
+
+    key: Callable[..., Any]
+    call: Callable[..., Any]
+    after: list[Callable[..., Any]]
+
 
 _CALL = """
 def key(*args, **kwargs):
     {taken}
     return {key}
 
+def of_another(*args, **kwargs):
+    return otherwise(call, args, kwargs)
+
+after = [of_another]
+
 def call(*args, **kwargs):
     if not ({fits}):
-        return otherwise(call, args, kwargs)
+        return after[0](*args, **kwargs)
     {taken}
 {last}    if not ({same}):
-        return otherwise(call, args, kwargs)
+        return after[0](*args, **kwargs)
     try:
         place = {key}
         known, alike = get(place), {alike}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from unittest import mock
 
 import pytest
 
@@ -160,6 +161,24 @@ def test_calls_of_several_patterns_in_turn_are_told_apart_by_their_classes_alone
     for args, kwargs in [*patterns, *patterns]:
         assert calls.call(*args, **kwargs) == 2
     assert (first, len(calls)) == ([2, 2, 2, 2, 2], decided)
+
+
+def test_a_few_patterns_are_asked_in_turn_and_the_last_of_many_first():
+    calls = places(KnownCalls())
+    patterns = [(1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)]
+    for args in patterns:
+        assert calls.call(*args) == calls.place(args, {})
+    first = calls._pattern((1,), {})
+    assert calls.call is first.call
+    assert [each.call for each in calls._in_turn] == [calls._pattern(args, {}).call for args in patterns]
+    asked = mock.patch.object(calls, "_pattern", side_effect=AssertionError("it is looked up"))
+    with asked:
+        assert [calls.call(*args) for args in patterns] == [*calls]
+    calls.call(1, 2, 3, 4, 5)
+    assert calls.call is calls._pattern((1, 2, 3, 4, 5), {}).call
+    assert all(len(each.after) == 1 for each in (first, *calls._in_turn))
+    for args in (*patterns, *patterns):
+        assert calls.call(*args) == calls.place(args, {})
 
 
 def test_a_forked_child_knows_nothing():
