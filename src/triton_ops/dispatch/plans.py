@@ -363,7 +363,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
         values = (*args, *kwargs.values())
         family = None if place is None else self.family(place, values)
         met = place in self or (family in self.general and self._recordings[family] < _MOST_PLANS)
-        if place is not None and met and _can_record(values):
+        if place is not None and met and can_record(values):
             return KnownCall(partial(self._recorded, place, family, run, around))
         return KnownCall(around(run), partial(self._note, place, family))
 
@@ -406,9 +406,9 @@ class PlannedCalls(KnownCalls[KnownCall]):
 
 
 def planned(function: Callable[..., Any], counts: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """A function of values in order, whose known calls are repeated by plans."""
+    """A function of values, whose known calls are repeated by plans."""
     calls = PlannedCalls(function, counts=counts)
-    return lambda *args: calls.call(*args)
+    return lambda *args, **kwargs: calls.call(*args, **kwargs)
 
 
 _planned: WeakSet[Any] = WeakSet()
@@ -442,7 +442,7 @@ def shortcut(function: Callable[..., Any], args: Sequence[Any]) -> Callable[...,
     return run
 
 
-def _can_record(values: Sequence[Any]) -> bool:
+def can_record(values: Sequence[Any]) -> bool:
     """Whether what a call does now is what it does without anybody else in between."""
     torch: Any = require("torch", "a known call")
     kinds = (torch.Tensor, torch.nn.Parameter)

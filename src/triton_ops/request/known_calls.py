@@ -187,6 +187,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
     def _otherwise(self, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any], place: Any = None) -> Any:
         """The result of what `call`, which is written for one pattern, does not know: of another one, or not at all."""
         assert self._decide is not None
+        own: _Pattern | None
         try:
             own = self._pattern(args, kwargs)
         except _UNTOLD:

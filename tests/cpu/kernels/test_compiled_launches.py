@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import logging
 import re
 import warnings
@@ -14,6 +15,8 @@ triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
 from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table  # noqa: E402
+from torch._subclasses import FakeTensor, FakeTensorMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
@@ -329,6 +332,37 @@ def test_an_operator_in_a_graph_without_gradients_has_none(launched, written):
     torch.compile(lambda x: softmax(x, config=ROWS, tune=True), fullgraph=True)(own).sum().backward()
     assert own.grad.shape == plain.shape
     assert [name for name, *_ in launched.made[-2:]] == ["softmax_kernel", "softmax_backward_kernel"]
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "args", "config"),
+    [("softmax_forward", softmax, (x,), ROWS), ("matmul_new", matmul, (a, b), TILE)],
+)
+def test_a_known_call_of_an_operator_in_a_graph_is_none_of_torch_s_dispatcher(name, function, args, config, launched):
+    torch.compile(lambda *args: function(*args, config=config), backend="aot_eager", fullgraph=True)(*args)
+    operator, text = getattr(torch.ops.triton_ops, name).default, json.dumps(config)
+    for _ in range(3):
+        result = operator(*args, config=text)
+    with torch.autograd.profiler.profile() as known:
+        operator(*args, config=text)
+    with torch.autograd.profiler.profile() as other, Seen() as mode:
+        operator(*args, config=text)
+    assert f"triton_ops::{name}" not in [event.name for event in known.function_events]
+    assert f"triton_ops::{name}" in [event.name for event in other.function_events]
+    assert f"triton_ops.{name}.default" in mode.names
+    with FakeTensorMode() as fakes:
+        faked = operator(*map(fakes.from_tensor, args), config=text)
+    assert (type(faked), faked.shape) == (FakeTensor, result.shape)
+
+
+class Seen(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
 
 
 def test_an_exported_program_holds_the_operator_and_no_config(launched, written):
