@@ -31,7 +31,7 @@ from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.dispatch.decision import decisions, forget_decisions  # noqa: E402
 from triton_ops.dispatch.direct_launch import LaunchWith  # noqa: E402
 from triton_ops.dispatch.torch_operators import in_graph  # noqa: E402
-from triton_ops.exceptions import UntunedError  # noqa: E402
+from triton_ops.exceptions import KernelTypeError, UntunedError  # noqa: E402
 from triton_ops.kernels.call import launches  # noqa: E402
 from triton_ops.kernels.fp8_gemm import fp8_gemm  # noqa: E402
 from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402
@@ -190,6 +190,23 @@ def test_the_winner_of_a_record_is_launched_and_a_new_one_compiled_anew(launched
         compiled(x)
         compiled(x)
     assert [given[-3] for _, given in written] == [32, 32, 16, 16]
+
+
+def test_why_says_how_a_call_stands_in_compiled_code(launched, monkeypatch):
+    remember(lambda: softmax(x), {**ROWS, "ROWS": 2})
+    launched.made.clear()
+    recorded, host = softmax.why(x), matmul.why(a, b, config={**TILE, "LOADS": "host"})
+    assert (recorded.found.rung, recorded.found.config) == ("record", Config({**ROWS, "ROWS": 2}))
+    assert recorded.passed[-1] == "softmax is launched by compiled code itself"
+    assert (host.found.rung, host.found.config["LOADS"]) == ("explicit", "host")
+    assert host.passed[-1].startswith("matmul_new is an operator in compiled code: compiled code would encode")
+    monkeypatch.setenv("TRITON_OPS_ON_MISS", "tune")
+    missed = softmax.why(x.float())
+    assert missed.found.rung == "default"
+    assert missed.passed[-1].endswith("operator in compiled code: no winner is known, and on_miss is tune")
+    assert not launched.made
+    with pytest.raises(KernelTypeError, match=r"softmax decides nothing for such a call: .*int64"):
+        softmax.why(x.long())
 
 
 def test_the_default_is_launched_where_nothing_is_known(launched, written, caplog):
