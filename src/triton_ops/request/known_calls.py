@@ -371,8 +371,9 @@ def _told(number: int, tensors: Sequence[str], same: Sequence[str], others: str,
 def _can_be_told(classes: Sequence[type]) -> bool:
     """Whether torch itself tells whether tensors of these classes are like others."""
     torch: Any = sys.modules.get("torch")
-    own = (getattr(torch, "Tensor", None), getattr(getattr(torch, "nn", None), "Parameter", None))
-    return bool(classes) and all(each in own for each in classes)
+    if not classes or torch is None or not hasattr(torch._C._dynamo.guards, "TensorGuards"):
+        return False
+    return all(each in (torch.Tensor, torch.nn.Parameter) for each in classes)
 
 
 def _tuple(parts: Sequence[str]) -> str:
