@@ -183,9 +183,9 @@ class _Writer:
         self._space |= {prefix + name: value for name, value in space.items()}
         used = list(kernel.used_global_vals.items())
         more = ["@caches[device] is not @cached", f"len(@used_globals) != {len(used)}"]
-        for (name, _), (value, scope) in used:  # one by one, and first by identity: equal objects take a microsecond
+        for (name, _), (value, scope) in used:  # Triton keeps a copy, and to compare two constants takes a microsecond
             now = f"{self._constant(scope)}.get({name!r}, miss)"
-            more.append(f"{now} is not {self._constant(value)} and {now} != {self._constant(value)}")
+            more.append(f"{now} is not {self._constant(scope.get(name, MISS))} and {now} != {self._constant(value)}")
         return [text.replace("@", prefix) for text in (*KERNEL_DOUBTS, *more)]
 
     def _write_operator(self, step: Operator) -> None:
@@ -349,9 +349,9 @@ class PlannedCalls(KnownCalls[KnownCall]):
 
     def clear(self) -> None:
         """Forget every call."""
-        super().clear()
         self.general.clear()
         self._recordings.clear()
+        super().clear()
 
     forget = clear
 
@@ -394,6 +394,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
             plan = None if why.now else run
         if plan is None or plans is None:  # else it was forgotten meanwhile
             self.general.pop(family, None)
+            self.pop(place, None)
             return output
         self.keep(place, KnownCall(around(plan)))
         if self._recordings.total() >= _MOST_RECORDED:

@@ -35,7 +35,7 @@ V = TypeVar("V")
 _MOST = 4_096  # calls of one memory
 _MOST_PATTERNS = 256
 _MOST_IN_TURN = 4  # patterns
-_MOST_RECENT, _SELDOM = 8, 16  # calls of a pattern that torch tells; of further ones one of so many takes a place
+_MOST_RECENT, _SELDOM = 4, 16  # calls of a pattern that torch tells; of further ones one of so many takes a place
 _VALUE, _DESCRIBED = "value", "described"
 _COUNTS: dict[Any, tuple[str, ...]] = {
     _VALUE: ("{0}.__class__", "repr({0}) if {0}.__class__ is float and not {0} else {0}"),  # -0.0 equals 0.0
@@ -47,6 +47,7 @@ _OF_TENSORS = (
     f"({{0}}_at := {{0}}.data_ptr()) & {ALIGNMENT_BYTES - 1} or {{0}}_at and {ALIGNMENT_BYTES}",  # 0 without memory
 )  # fmt: skip
 _SIZES = ("{0}.shape", "{0}.stride()")
+_LENGTH = "{0}.numel().bit_length()"
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 _code = lru_cache(_MOST_PATTERNS)(partial(compile, filename="<known calls>", mode="exec"))
 _UNTOLD = (AttributeError, TypeError, RuntimeError)  # cannot be hashed, or a tensor has no strides or no address
@@ -93,7 +94,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
         self._decide, self._modes, self._plain, self._in_order, self._counts = decide, modes, plain, in_order, counts
         self._patterns: dict[Any, _Pattern] = {}
         self._in_turn: list[_Pattern] = []
-        self._recent: dict[int, tuple[tuple[Callable[..., bool], Any, Any], ...]] = {}
+        self._recent: dict[int, tuple[tuple[Callable[..., bool], Any, Any, Any], ...]] = {}
         self._numbers, self._found = itertools.count(), itertools.count()
         self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
         self._guard = threading.Lock()  # of who is asked in turn
@@ -168,17 +169,22 @@ class KnownCalls(dict[Any, V], Generic[V]):
             self.general[family] = (run, *(each for each in runs if each is not run))
         self._late = run
 
-    def _learn(self, number: int, place: Any, known: Any, tensors: Sequence[Any], others: Any) -> None:
-        """Have torch tell calls like this one, of the pattern of this number, whose other values are these."""
+    def _learn(self, number: int, place: Any, known: Any, tensors: Sequence[Any], others: Any, family: Any) -> None:
+        """Have torch tell calls like this one, of the pattern of this number, whose other values are these.
+
+        What is known of a `family` tells sizes itself, but for those that the family has.
+        """
         before = self._recent.get(number, ())
         if len(before) == _MOST_RECENT and next(self._found) % _SELDOM:
             return
-        sizes, strides = [list(each.shape) for each in tensors], [list(each.stride()) for each in tensors]
+        sizes, strides = [[*each.shape] for each in tensors], [[*each.stride()] for each in tensors]
+        if family is not None:
+            sizes = strides = [[None] * each.ndim for each in tensors]
         guards = require("torch", "a call with tensors")._C._dynamo.guards.TensorGuards
         check = guards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
-        if check(*tensors):
-            self._recent[number] = ((check, others, known), *before[: _MOST_RECENT - 1])
-        if self.get(place) is not known:  # another thread has forgotten it meanwhile
+        self._recent[number] = ((check, others, family and family[1:], known), *before[: _MOST_RECENT - 1])
+        stays = self.get(place) is known if family is None else known.run in self.general.get(family, ())
+        if not stays:  # another thread has forgotten it meanwhile
             self._recent.clear()
 
     def _first(self, *args: Any, **kwargs: Any) -> Any:
@@ -247,6 +253,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
         scope: dict[str, Any] = {
             "otherwise": self._otherwise, "get": self.get, "description": _description,
             "general": self.general.get, "promote": self._promote, "recent": self._recent.get, "learn": self._learn,
+            "known_call": KnownCall,
             "no_key": _UNTOLD, "miss": MISS, "counts": self._counts,
             **{f"{value}_class": own for value, own in fixed.items()},
         }  # fmt: skip
@@ -261,7 +268,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
         bindings = [f"{', '.join(values[:count])}, = args"] if count else []
         bindings += [f"{value} = kwargs[{name!r}]" for name, value in zip(names, values[count:], strict=True)]
         passed = "*args, **kwargs" if names and not self._in_order else ", ".join(values)
-        told = {"last": "", "alike": "None", "learnt": "pass"}
+        told = {"last": "", "alike": "None", "learnt": "pass", "learnt_of_family": "pass"}
         if _can_be_told([fixed[tensor] for tensor in tensors]):
             others = [part.format(value) for value, kind in pairs for part in _COUNTS.get(kind, ())[value in fixed :]]
             others += [fact for fact in facts[-2:] if fact.startswith("counts(")]
@@ -271,7 +278,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
         source = _CALL.format(
             **told,
             key=f"({_tuple(sizes)}, {_tuple([*([repr(names)] if names else []), *facts])})",
-            family=", ".join(["place[1]", *(f"{value}.numel().bit_length()" for value in tensors)]),
+            family=", ".join(["place[1]", *map(_LENGTH.format, tensors)]),
             fits=f"len(args) == {count} and " + (f"tuple(kwargs) == {names!r}" if names else "not kwargs"),
             same=" and ".join(f"{value}.__class__ is {value}_class" for value in fixed) or "True",
             taken="; ".join(bindings) or "pass",
@@ -329,13 +336,14 @@ def call(*args, **kwargs):
             if result is not miss:
                 if run is not runs[0]:
                     promote(family, run)
+                {learnt_of_family}
                 return result
     return otherwise(call, args, kwargs, place)
 """
 
 _LAST = """    known = None
     try:
-        for check, alike, found in recent({number}, ()):
+        for check, alike, lengths, found in recent({number}, ()):
             if {like}:
                 known = found
                 break
@@ -355,16 +363,20 @@ _LAST = """    known = None
 def _told(number: int, tensors: Sequence[str], same: Sequence[str], others: str, passed: str) -> dict[str, str]:
     """Parts of calls of the pattern of this number, of which torch itself tells whether one is like one of the last.
 
-    All `tensors` are aligned and have memory. `same` has conditions on the other values, of which `others` count.
+    All `tensors` are aligned, have memory, and are other ones. `same` has conditions on the other values, of which
+    `others` count.
     """
     read = [f"({tensor}_at := {tensor}.data_ptr())" for tensor in tensors]
-    at = [f"{tensor}_at" for tensor in tensors]
+    at, given = [f"{tensor}_at" for tensor in tensors], _tuple(tensors)
     aligned = f"not ({' | '.join(at)}) & {ALIGNMENT_BYTES - 1}"
     like = " and ".join([*same, f"check({', '.join(tensors)})", *read, aligned, f"{others} == alike"])
+    like += f" and (lengths is None or lengths == {_tuple(list(map(_LENGTH.format, tensors)))})"
+    distinct = [f"{one} is not {other}" for one, other in itertools.combinations(tensors, 2)]
     return {
         "last": _LAST.format(number=number, like=like, passed=passed),
-        "alike": f"{others} if {' and '.join([*at, aligned])} else None",
-        "learnt": f"alike is None or learn({number}, place, known, {_tuple(tensors)}, alike)",
+        "alike": f"{others} if {' and '.join([*at, aligned, *distinct])} else None",
+        "learnt": f"alike is None or learn({number}, place, known, {given}, alike, None)",
+        "learnt_of_family": f"alike is None or learn({number}, place, known_call(run), {given}, alike, family)",
     }
 
 

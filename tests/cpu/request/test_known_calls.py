@@ -293,6 +293,42 @@ def test_modes_count_where_torch_tells():
             assert calls.call(x) == calls.place((x,), {})
 
 
+def test_torch_is_not_asked_of_a_tensor_that_comes_twice():
+    torch = pytest.importorskip("torch")
+    calls, x, y = places(KnownCalls()), torch.zeros(4), torch.zeros(4)
+    for args in ((x, x), (x, x), (x, y), (x, y), (x, x)):
+        assert calls.call(*args) == calls.place(args, {})
+    ((check, *_),) = calls._recent[0]
+    assert (check(x, y), check(y, x), check(x, x)) == (True, True, False)
+
+
+def test_of_calls_of_new_sizes_torch_tells_what_is_no_size():
+    torch = pytest.importorskip("torch")
+    calls = KnownCalls(lambda args, kwargs, place: KnownCall(lambda *_: "decided"))
+
+    def run(x, flag):
+        return known_calls.MISS if x.shape[0] == 5 else (tuple(x.shape), flag)
+
+    for each, flag in ((torch.zeros(4, 4), True), (torch.zeros(4, 4).half(), True)):
+        calls.general[calls.family(calls.place((each, flag), {}), (each, flag))] = (run,)
+    for shape in ((4, 4), (2, 8), (3, 6), (8, 2)):
+        for dtype in (torch.float32, torch.float16):
+            for flag in (True, True, False):
+                expected = (shape, True) if flag else "decided"
+                assert calls.call(torch.zeros(shape, dtype=dtype), flag) == expected
+        for other in (
+            torch.zeros(5, 4),
+            torch.zeros(64, 64),
+            torch.zeros(4, 4).double(),
+            torch.zeros(17)[1:].view(4, 4),
+        ):
+            assert calls.call(other, True) == "decided"
+    assert any(lengths for _, _, lengths, _ in calls._recent[0])
+    calls.general.clear()
+    calls.clear()
+    assert calls.call(torch.zeros(4, 4), True) == "decided"
+
+
 def test_torch_tells_of_no_call_that_was_forgotten_or_is_known_otherwise():
     torch = pytest.importorskip("torch")
     calls, x = places(KnownCalls()), torch.zeros(4)
