@@ -30,7 +30,7 @@ from triton_ops.base import require
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.direct_launch import (
     KERNEL_DOUBTS,
-    globals_changed,
+    Encoded,
     kernel_space,
     launch_of,
     process_doubts,
@@ -64,7 +64,7 @@ class _Writer:
 
     def __init__(self, recorder: Recorder, result: Any, *, general: bool = False) -> None:
         self._recorder, self._result, self._general = recorder, result, general
-        self._space: dict[str, Any] = {"miss": MISS, "next": next, "changed": globals_changed}
+        self._space: dict[str, Any] = {"miss": MISS, "next": next, "len": len}
         self._lines: list[str] = []
         self._descriptors = 0
 
@@ -181,7 +181,11 @@ class _Writer:
             raise UnrepeatableError("somebody's own function runs a kernel, or is called before", now=True)
         space = {**kernel_space(kernel), "cached": kernel.device_caches[device]}
         self._space |= {prefix + name: value for name, value in space.items()}
-        more = ["@caches[device] is not @cached", "@used_globals and changed(@used_globals)"]
+        used = list(kernel.used_global_vals.items())
+        more = ["@caches[device] is not @cached", f"len(@used_globals) != {len(used)}"]
+        for (name, _), (value, scope) in used:  # Triton keeps a copy, and to compare two constants takes a microsecond
+            now = f"{self._constant(scope)}.get({name!r}, miss)"
+            more.append(f"{now} is not {self._constant(scope.get(name, MISS))} and {now} != {self._constant(value)}")
         return [text.replace("@", prefix) for text in (*KERNEL_DOUBTS, *more)]
 
     def _write_operator(self, step: Operator) -> None:
@@ -222,13 +226,23 @@ class _Writer:
         if not hasattr(step.compiled, "packed_metadata"):
             raise UnrepeatableError("Triton has given no compiled kernel")
         run, added, in_one = launch_of(step.compiled)
+        before = len(self._lines)
+        arguments = "".join(f"{self._argument(*each)}, " for each in zip(step.args, step.kernel.params, strict=True))
+        grid = ", ".join(map(self._written, step.grid))
+        rest = f"*{prefix}added, {f'({arguments})' if in_one else arguments}"
+        described = self._lines[before:]
+        if described and not self._general and (encoded := Encoded.of(run, added, in_one)) is not None:
+            run, rest = encoded.run, f"*{prefix}rest"
+            self._space |= {f"{prefix}known": encoded.known, f"{prefix}encode": encoded.encode}
+            roots = dict.fromkeys(self._recorder.known(each).root.name for each in step.inputs)
+            at = f"({''.join(f'{root}_at, ' for root in roots)})"
+            self._lines[before:] = [f"{prefix}rest = {prefix}known({at})", f"if {prefix}rest is None:"]
+            encoding = f"{prefix}rest = {prefix}encode({at}, ({arguments}))"
+            self._lines += [f"    {line}" for line in (*described, encoding)]
         if run is step.compiled.run:  # it may ask for memory
             run = ScratchAllocator.around(run)
         self._space |= {f"{prefix}run": run, f"{prefix}function": step.compiled.function, f"{prefix}added": added}
-        arguments = "".join(f"{self._argument(*each)}, " for each in zip(step.args, step.kernel.params, strict=True))
-        grid = ", ".join(map(self._written, step.grid))
-        lead = f"{grid}, active.get_current_stream(device), {prefix}function, *{prefix}added"
-        self._lines.append(f"{prefix}run({lead}, {f'({arguments})' if in_one else arguments})")
+        self._lines.append(f"{prefix}run({grid}, active.get_current_stream(device), {prefix}function, {rest})")
 
     def _argument(self, argument: Any, param: Any) -> str:
         if Arguments.is_tensor(argument):
@@ -335,9 +349,9 @@ class PlannedCalls(KnownCalls[KnownCall]):
 
     def clear(self) -> None:
         """Forget every call."""
-        super().clear()
         self.general.clear()
         self._recordings.clear()
+        super().clear()
 
     forget = clear
 
@@ -349,7 +363,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
         values = (*args, *kwargs.values())
         family = None if place is None else self.family(place, values)
         met = place in self or (family in self.general and self._recordings[family] < _MOST_PLANS)
-        if place is not None and met and _can_record(values):
+        if place is not None and met and can_record(values):
             return KnownCall(partial(self._recorded, place, family, run, around))
         return KnownCall(around(run), partial(self._note, place, family))
 
@@ -380,6 +394,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
             plan = None if why.now else run
         if plan is None or plans is None:  # else it was forgotten meanwhile
             self.general.pop(family, None)
+            self.pop(place, None)
             return output
         self.keep(place, KnownCall(around(plan)))
         if self._recordings.total() >= _MOST_RECORDED:
@@ -392,9 +407,9 @@ class PlannedCalls(KnownCalls[KnownCall]):
 
 
 def planned(function: Callable[..., Any], counts: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """A function of values in order, whose known calls are repeated by plans."""
+    """A function of values, whose known calls are repeated by plans."""
     calls = PlannedCalls(function, counts=counts)
-    return lambda *args: calls.call(*args)
+    return lambda *args, **kwargs: calls.call(*args, **kwargs)
 
 
 _planned: WeakSet[Any] = WeakSet()
@@ -428,7 +443,7 @@ def shortcut(function: Callable[..., Any], args: Sequence[Any]) -> Callable[...,
     return run
 
 
-def _can_record(values: Sequence[Any]) -> bool:
+def can_record(values: Sequence[Any]) -> bool:
     """Whether what a call does now is what it does without anybody else in between."""
     torch: Any = require("torch", "a known call")
     kinds = (torch.Tensor, torch.nn.Parameter)
