@@ -24,7 +24,7 @@ from triton_ops import (  # noqa: E402
 from triton_ops.backend import Arguments, FormsKernel, Packed, TritonCompiler, TritonKernel, matrix_descriptor  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernels.fp8_gemm import operation as fp8_gemm  # noqa: E402
-from triton_ops.kernels.fp8_gemm.problems import gluon_form  # noqa: E402
+from triton_ops.kernels.fp8_gemm.problems import gluon_forms  # noqa: E402
 from triton_ops.space import Choice, Config  # noqa: E402
 from triton_ops.values import Resources  # noqa: E402
 
@@ -217,7 +217,7 @@ def test_the_form_in_gluon_is_refused_for_other_devices_with_the_reason(target):
 
 def test_a_triton_without_gluon_has_the_other_form_alone(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton_ops.kernels.fp8_gemm.gluon_kernel", None)
-    assert gluon_form() == {}
+    assert gluon_forms() == {}
     alone = replace(fp8_gemm.kernel, forms={"triton": fp8_gemm.kernel.forms["triton"]})
     with pytest.raises(ConfigValueError, match=r"FORM is 'gluon'; it must be one of triton"):
         alone.executable(FORMS["gluon"])

@@ -23,7 +23,7 @@ tl = require("triton.language", "the attention kernel")
 
 LOG2_E = 1.4426950408889634
 _LN_2 = tl.constexpr(0.6931471805599453)
-_ADDED = 4096  # elements of parts that a program reads at once
+_ADDED = 16384  # elements of parts that a program reads at once
 
 
 @triton.jit
@@ -474,4 +474,5 @@ def launch(
         parts_kernel[(triton.cdiv(queries, each) * batch * heads,)](
             into, logs, out, lse, batch * heads * queries, heads, queries, *out.stride()[:3],
             VALUE_DIM=value_dim, BLOCK_V=across, SPLITS=SPLITS, ALL=whole, CHUNK=chunk, ROWS=each,
+            num_warps=4 if chunk * each * across <= _ADDED // 4 else 8,
         )  # fmt: skip

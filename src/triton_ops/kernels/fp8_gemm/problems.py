@@ -13,6 +13,7 @@ from typing import Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles, ProductTiles
+from triton_ops.device import probe
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels import tiles
 from triton_ops.kernels.call import Own, OwnConfigs, ValueRule, one_of
@@ -21,9 +22,9 @@ from triton_ops.kernels.tiles import HALVED_SIDE, LOADS, describable, padded, re
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, Work
 
-gluon_form = partial(tiles.form_in_gluon, "fp8_gemm", "gluon_fp8_kernel", "c")
-FORMS = ("triton", "gluon", "parts")
-_BUFFERS = (0, 3, 4)  # 0 is for the forms in Triton
+gluon_forms = partial(tiles.forms_in_gluon, "fp8_gemm", "c")
+FORMS = ("triton", "gluon", "parts", "steps")
+_BUFFERS = (0, 3, 4, 8)  # 0 is for the forms in Triton
 _SUMS = (1, 2, 4, 8, 16)  # more than two are for the form of parts
 
 OWN = OwnConfigs({
@@ -57,6 +58,12 @@ _GLUON_HAS = {
 _PARTS_HAVE = {
     "LOADS": "pointers", "SWAPPED": False, "PROGRAMS": 0, "GROUP_SIZE_M": 8, "PROMOTE": 0, "HALVES": False, "AHEAD": 0,
 }  # fmt: skip
+_STEPS_TILE = {"BLOCK_M": 64, "BLOCK_K": 128, "num_warps": 4}
+_STEPS_HAVE = {
+    "LOADS": "host", "SWAPPED": False, "PROGRAMS": 0, "PROMOTE": 0, "HALVES": False, "SUMS": 1, "AHEAD": 0,
+    "num_stages": 4,
+}  # fmt: skip
+_STEPS_UP_TO, _STEPS_COLUMNS = 512, (128, 64, 32)  # rows of C, and columns of its untuned tiles
 _PARTS_UP_TO, _PARTS_COLUMNS = 32, 8192  # rows of C, and columns up to which 16 rows have it by default
 _WIDE_BYTES = 4  # of an element of C: half a tile of them leaves room for three buffers
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
@@ -74,9 +81,14 @@ def config_space(problem: Problem) -> ConfigSpace:
     M, N, K, specs, blocked = problem["M"], problem["N"], problem["K"], problem.specs, problem["BLOCKED"]
     has_descriptors = takes_descriptors(specs["a"], specs["b"])
     fast, result, few = bool(problem["FAST"]), bool(problem["C_DESCRIBED"]), M <= _PARTS_UP_TO and not blocked
-    whole = has_descriptors and result and not (blocked or fast) and bool(gluon_form())
+    copied = has_descriptors and not (blocked or fast) and bool(gluon_forms())
     rules = (
-        *_form_rules(whole, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4, few),
+        *_form_rules(copied and result, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4, few),
+        Constraint(
+            "steps",
+            lambda FORM, BLOCK_N: FORM != "steps" or (copied and M <= _STEPS_UP_TO and BLOCK_N <= 128),
+            f"the form of steps is for up to {_STEPS_UP_TO} rows, and else for what that in Gluon is for",
+        ),
         *_tile_rules(M, N, K),
         *_copy_rules(has_descriptors, result),
         *_promotion(blocked, fast),
@@ -86,8 +98,12 @@ def config_space(problem: Problem) -> ConfigSpace:
             "a step of {BLOCK_K} has terms of several scales; there is one for each 128",
         ),
     )
-    parts = few and M <= 16 and 8 <= N <= _PARTS_COLUMNS and K >= 4 * _LEAST_PART
-    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, parts))
+    form = "triton"
+    if few and M <= 16 and 8 <= N <= _PARTS_COLUMNS and K >= 4 * _LEAST_PART:
+        form = "parts"
+    elif copied and _PARTS_UP_TO < M <= _STEPS_UP_TO and min(N, K) >= 64 and probe().arch == "sm_90":
+        form = "steps"
+    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, form))
 
 
 def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
@@ -99,8 +115,10 @@ def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
             "a Triton without Gluon for Hopper lacks it",
         ),
         Constraint(
-            "buffers", lambda FORM, BUFFERS: (buffers if FORM == "gluon" else 0) == BUFFERS,
-            f"{{BUFFERS}} buffers: the form in Gluon has {buffers} for this result, and the others none of their own",
+            "buffers",
+            lambda FORM, BUFFERS, BLOCK_N: {"gluon": buffers, "steps": _buffers(BLOCK_N)}.get(FORM, 0) == BUFFERS,
+            f"{{BUFFERS}} buffers: the form in Gluon has {buffers} for this result, that of steps 8 (4 of 128 columns), "
+            "and the others none of their own",
         ),
         Constraint(
             "apart", lambda FORM, APART: FORM == "gluon" or not APART,
@@ -122,7 +140,13 @@ def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
             "tiles of {BLOCK_N} columns and steps of {BLOCK_K} are for the form of parts",
         ),
         *tiles.fixed_in("parts", _PARTS_HAVE),
+        *tiles.fixed_in("steps", {**_STEPS_TILE, **_STEPS_HAVE}),
     )  # fmt: skip
+
+
+def _buffers(columns: int) -> int:
+    """The buffers of the form of steps for tiles of so many columns, which leave room for the sum of a group."""
+    return 8 if columns <= 64 else 4
 
 
 def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
@@ -133,8 +157,8 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
             f"{{BLOCK_M}} rows are too few or too many for {M} rows, or for {N} with swapped operands",
         ),
         Constraint(
-            "columns", lambda BLOCK_N, SWAPPED: suits(M if SWAPPED else N, BLOCK_N)
-            or (not SWAPPED and M <= _SWAPPED_UP_TO and N >= BLOCK_N),
+            "columns", lambda FORM, BLOCK_N, SWAPPED: suits(M if SWAPPED else N, BLOCK_N)
+            or (not SWAPPED and (M <= _SWAPPED_UP_TO or FORM == "steps") and N >= BLOCK_N),
             f"{{BLOCK_N}} columns are too few or too many for {N} columns, or for {M} with swapped operands",
         ),
         Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
@@ -228,7 +252,7 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
         ConfigValueError: The form has no such config, or cannot have the problem.
         ConfigValueError: BUFFERS, APART or more than two SUMS are given without theirs.
     """
-    form = config.get("FORM", FORMS[0])
+    form = str(config.get("FORM", FORMS[0]))
     if form == "triton":
         for name, owner, fitting in (("BUFFERS", "gluon", (0,)), ("APART", "gluon", (0,)), ("SUMS", "parts", (1, 2))):
             if name in config and config[name] not in fitting:
@@ -237,10 +261,10 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
                     hint=f"add FORM={owner!r}, or leave {name} out",
                 )
         return config
-    in_gluon = form == "gluon"
-    own: dict[str, Any] = {"GROUP_SIZE_M": 8, "APART": False, **(_GLUON_HAS if in_gluon else _PARTS_HAVE), **config}
-    own |= {"num_stages": 4} if in_gluon else {"SUMS": config.get("SUMS", 4)}
-    counts = [own["BUFFERS"]] if "BUFFERS" in own else [count for count in _BUFFERS if bool(count) == in_gluon]
+    has = {"gluon": _GLUON_HAS, "parts": {"SUMS": 4, **_PARTS_HAVE}, "steps": _STEPS_HAVE}[form]
+    own: dict[str, Any] = {"GROUP_SIZE_M": 8, "APART": False, **has, **config}
+    own |= {} if form == "parts" else {"num_stages": 4}
+    counts = [own["BUFFERS"]] if "BUFFERS" in own else [count for count in _BUFFERS if bool(count) == (form != "parts")]
     problem_space = space()
     reasons = {count: problem_space.why_not(Config({**own, "BUFFERS": count})) for count in counts}
     if (buffers := next((count for count, why in reasons.items() if why is None), None)) is None:
@@ -250,12 +274,19 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
 
 
 @lru_cache(maxsize=1024)
-def default_config(M: int, N: int, K: int, parts: bool = False) -> Config:
-    """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms; or of the parts.
+def default_config(M: int, N: int, K: int, form: str = "triton") -> Config:
+    """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms; or of a form.
+
+    Of steps it has the widest tiles that fill most multiprocessors.
 
     Source: of parts, what was fast on an H200 at 16x1280x2944, 16x4096x4096, 16x1024x4096 and 2x640x15696.
     """
-    if parts:
+    if form == "steps":
+        sides = (side for side in _STEPS_COLUMNS if -(-M // 64) * -(-N // side) >= 0.9 * _UNITS)
+        side = next(sides, _STEPS_COLUMNS[-1])
+        own = {"FORM": "steps", "BUFFERS": _buffers(side), "APART": False, "BLOCK_N": side, "GROUP_SIZE_M": 8}
+        return Config({**_STEPS_TILE, **_STEPS_HAVE, **own})
+    if form == "parts":
         return Config(
             _PARTS_HAVE, FORM="parts", BUFFERS=0, APART=False, BLOCK_M=16, BLOCK_N=8 if 8 * _UNITS >= N else 16,
             BLOCK_K=min(padded(K, 128), 1024 if K >= _LONG else 512), SUMS=4, num_warps=4, num_stages=4,
