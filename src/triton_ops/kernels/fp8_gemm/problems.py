@@ -117,8 +117,8 @@ def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
         Constraint(
             "buffers",
             lambda FORM, BUFFERS, BLOCK_N: {"gluon": buffers, "steps": _buffers(BLOCK_N)}.get(FORM, 0) == BUFFERS,
-            f"{{BUFFERS}} buffers: the form in Gluon has {buffers} for this result, that of steps 8 (4 of 128 columns), "
-            "and the others none of their own",
+            f"{{BUFFERS}} buffers: the form in Gluon has {buffers} for this result, that of steps 8 or 4,"
+            " and the others none of their own",
         ),
         Constraint(
             "apart", lambda FORM, APART: FORM == "gluon" or not APART,
