@@ -48,10 +48,10 @@ STEPS = [(40, 264, 1040, 2), (64, 2944, 976, 1), (33, 75, 144, 2), (512, 4104, 1
 
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize(("columns", "buffers"), [(16, 8), (32, 8), (64, 8), (128, 4)])
+@pytest.mark.parametrize("columns", [16, 32, 64])
 @pytest.mark.parametrize("shape", STEPS)
-def test_groups_of_warps_that_take_steps_by_turns_are_right_by_the_rule(shape, columns, buffers, dtype, biased):
-    own = {"FORM": "steps", "BUFFERS": buffers, "BLOCK_M": 64, "BLOCK_N": columns, "BLOCK_K": 128}
+def test_groups_of_warps_that_take_steps_by_turns_are_right_by_the_rule(shape, columns, dtype, biased):
+    own = {"FORM": "steps", "BUFFERS": 8, "BLOCK_M": 64, "BLOCK_N": columns, "BLOCK_K": 128}
     values = fp8_gemm.materialise(fp8_gemm.problem(shape, dtype), "cuda")
     if biased:
         bias = torch.linspace(-3, 3, shape[1], device="cuda")

@@ -200,8 +200,7 @@ def test_the_space_has_the_form_in_gluon_where_it_can_compute():
 
 STEPS = {
     ((48, 4096, 4096, 1), "bfloat16"): 32, ((200, 2048, 7168, 2), "float16"): 64,
-    ((400, 5120, 2560, 1), "float32"): 128,
-    ((33, 75, 144, 2), "bfloat16"): 32,
+    ((100, 1001, 1280, 1), "float32"): 16,
 }  # fmt: skip
 
 
@@ -219,6 +218,12 @@ def test_few_rows_have_the_form_of_steps_untuned_on_hopper(monkeypatch, given, c
     assert (resources.mma, resources.spill_bytes, resources.serialised) == ("wgmma", 0, False)
     monkeypatch.setattr(fp8_problems, "probe", lambda: DeviceSpec.named("NVIDIA A100-SXM4-80GB"))
     assert fp8_gemm.space_for(problem).default_config["FORM"] == "triton"
+
+
+@pytest.mark.parametrize("shape", [(64, 2944, 976, 1), (128, 14_336, 4096, 1), (32, 4096, 4096, 1)])
+def test_short_sums_and_more_tiles_than_one_wave_have_no_form_of_steps_untuned(monkeypatch, shape):
+    monkeypatch.setattr(fp8_problems, "probe", lambda: DeviceSpec.named("NVIDIA H200"))
+    assert fp8_gemm.space_for(fp8_gemm.problem(shape, "bfloat16")).default_config["FORM"] == "triton"
 
 
 @pytest.mark.parametrize("shape", [(513, 512, 512, 1), (64, 512, 512, 3), (64, 512, 512, 4), (64, 512, 520, 1)])

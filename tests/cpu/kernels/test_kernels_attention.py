@@ -91,7 +91,7 @@ def test_every_form_is_that_of_float64(interpreted, form, dtype):
 
 
 @pytest.mark.parametrize(("queries", "splits", "size"), [(1, 67, 256), (9, 3, 40)])
-def test_parts_that_are_read_piece_by_piece_or_for_several_queries_add_up(interpreted, queries, splits, size):
+def test_parts_that_are_read_at_once_or_piece_by_piece_add_up(interpreted, queries, splits, size):
     shape = (1, 2, 1, queries, 32 * splits - 5, 16, size)  # of values of 256 elements 64 parts are read at once
     assert interpreted(forward_errors, shape, {**SMALL, "SPLITS": splits}) <= ROUNDING["float32"]
 

@@ -207,38 +207,33 @@ def attention_kernel(
 def parts_kernel(
     parts, logarithms, out, lse, rows, heads, queries, stride_ob, stride_oh, stride_om,
     VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr, SPLITS: tl.constexpr, ALL: tl.constexpr, CHUNK: tl.constexpr,
-    ROWS: tl.constexpr,
 ):  # fmt: skip
     """Add up parts [SPLITS, rows, VALUE_DIM] with logarithms [SPLITS, rows] of base 2; a row is of batch, head, query.
 
-    A program has ROWS queries of one head. ALL is SPLITS, padded. CHUNK parts are read at once, and added up in one
-    order: equal calls give equal bits.
+    A program has one row. ALL is SPLITS, padded. CHUNK parts are read at once, and added up in one order: equal calls
+    give equal bits.
     """
-    tiles = tl.cdiv(queries, ROWS)
-    at, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
-    query = tile * ROWS + tl.arange(0, ROWS)
-    part, chunk, e = tl.arange(0, ALL)[:, None], tl.arange(0, CHUNK)[:, None], tl.arange(0, BLOCK_V)
-    inside = query < queries
+    row = tl.program_id(0).to(tl.int64)
     apart = tl.cast(rows, tl.int64)  # a number of 1 is a constant for the compiler, without a method `to`
-    row = at.to(tl.int64) * queries + query
-    found = tl.load(logarithms + part * apart + row, mask=(part < SPLITS) & inside[None, :], other=float("-inf"))
+    part, chunk, e = tl.arange(0, ALL), tl.arange(0, CHUNK), tl.arange(0, BLOCK_V)
+    found = tl.load(logarithms + part * apart + row, mask=part < SPLITS, other=float("-inf"))
     highest = tl.maximum(tl.max(found, 0), -3.4028234e38)
     weight = tl.sum(tl.exp2(found - highest), 0)
-    total = tl.zeros((CHUNK, ROWS, BLOCK_V), dtype=parts.dtype.element_ty)
+    total = tl.zeros((CHUNK, BLOCK_V), dtype=parts.dtype.element_ty)
     for first in tl.range(0, SPLITS, CHUNK, loop_unroll_factor=4):  # so that loads do not wait for each other
         place = (first + chunk) * apart + row
-        known = (first + chunk < SPLITS) & inside[None, :]
+        known = first + chunk < SPLITS
         share = tl.exp2(tl.load(logarithms + place, mask=known, other=float("-inf")) - highest)
-        values, within = parts + place[:, :, None] * VALUE_DIM + e, known[:, :, None] & (e < VALUE_DIM)
-        total += share[:, :, None] * tl.load(values, mask=within, other=0.0)
+        values, within = parts + place[:, None] * VALUE_DIM + e, known[:, None] & (e < VALUE_DIM)
+        total += share[:, None] * tl.load(values, mask=within, other=0.0)
     nothing = weight == 0.0
-    mean = tl.sum(total, 0) / tl.where(nothing, 1.0, weight)[:, None]
-    head = out + (at // heads).to(tl.int64) * stride_ob + (at % heads).to(tl.int64) * stride_oh
-    place = query.to(tl.int64)[:, None] * stride_om + e[None, :]
-    tl.store(head + place, mean.to(out.dtype.element_ty), mask=inside[:, None] & (e < VALUE_DIM)[None, :])
+    mean = tl.sum(total, 0) / tl.where(nothing, 1.0, weight)
+    head, query = tl.program_id(0) // queries, row % queries
+    place = (head // heads).to(tl.int64) * stride_ob + (head % heads).to(tl.int64) * stride_oh + query * stride_om
+    tl.store(out + place + e, mean.to(out.dtype.element_ty), mask=e < VALUE_DIM)
     if lse is not None:
         found = tl.where(nothing, float("-inf"), (highest + tl.log2(tl.where(nothing, 1.0, weight))) * _LN_2)
-        tl.store(lse + row, found, mask=inside)
+        tl.store(lse + row, found)
 
 
 @triton.jit
@@ -468,11 +463,9 @@ def launch(
         WARP_SPECIALIZE=WARP_SPECIALIZE, num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip
     if SPLITS > 1:
-        across, whole = padded(value_dim, 16), padded(SPLITS, 2)
+        rows, across, whole = batch * heads * queries, padded(value_dim, 16), padded(SPLITS, 2)
         chunk = min(whole, _ADDED // across)
-        each = min(_ADDED // (chunk * across), padded(queries, 1))
-        parts_kernel[(triton.cdiv(queries, each) * batch * heads,)](
-            into, logs, out, lse, batch * heads * queries, heads, queries, *out.stride()[:3],
-            VALUE_DIM=value_dim, BLOCK_V=across, SPLITS=SPLITS, ALL=whole, CHUNK=chunk, ROWS=each,
-            num_warps=4 if chunk * each * across <= _ADDED // 4 else 8,
+        parts_kernel[(rows,)](
+            into, logs, out, lse, rows, heads, queries, *out.stride()[:3], VALUE_DIM=value_dim, BLOCK_V=across,
+            SPLITS=SPLITS, ALL=whole, CHUNK=chunk, num_warps=min(max(chunk * across // 512, 1), 8),
         )  # fmt: skip

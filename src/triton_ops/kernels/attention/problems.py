@@ -86,7 +86,7 @@ _MOST_HELD = 160  # elements of the sums and of the scores in float32, of 255 re
 _MOST_GRADIENT = 192  # of the sums and of two tiles of scores
 _GROUP_ROWS = 64  # rows of an instruction of a group of four warps
 _ENOUGH = 1024  # programs with which every device is busy
-_NARROW, _STEP, _LONG = 160, 64, 1024  # bytes of a head with long steps; keys of a short step, and of a long part
+_NARROW, _STEP, _LONG = 192, 64, 1024  # bytes of a head with long steps; keys of a short step, and of a long part
 
 
 def config_space(problem: Problem) -> ConfigSpace:

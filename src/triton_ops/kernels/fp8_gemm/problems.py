@@ -24,7 +24,7 @@ from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, 
 
 gluon_forms = partial(tiles.forms_in_gluon, "fp8_gemm", "c")
 FORMS = ("triton", "gluon", "parts", "steps")
-_BUFFERS = (0, 3, 4, 8)  # 0 is for the forms in Triton
+_BUFFERS = (0, 3, 4, 8)  # 0 is for the forms in Triton, 8 for that of steps
 _SUMS = (1, 2, 4, 8, 16)  # more than two are for the form of parts
 
 OWN = OwnConfigs({
@@ -63,7 +63,7 @@ _STEPS_HAVE = {
     "LOADS": "host", "SWAPPED": False, "PROGRAMS": 0, "PROMOTE": 0, "HALVES": False, "SUMS": 1, "AHEAD": 0,
     "num_stages": 4,
 }  # fmt: skip
-_STEPS_UP_TO, _STEPS_COLUMNS = 512, (128, 64, 32)  # rows of C, and columns of its untuned tiles
+_STEPS_COLUMNS, _STEPS_FROM = (16, 32, 64), 1280  # columns of its tiles, and terms from which it is the untuned form
 _PARTS_UP_TO, _PARTS_COLUMNS = 32, 8192  # rows of C, and columns up to which 16 rows have it by default
 _WIDE_BYTES = 4  # of an element of C: half a tile of them leaves room for three buffers
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
@@ -86,8 +86,8 @@ def config_space(problem: Problem) -> ConfigSpace:
         *_form_rules(copied and result, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4, few),
         Constraint(
             "steps",
-            lambda FORM, BLOCK_N: FORM != "steps" or (copied and M <= _STEPS_UP_TO and BLOCK_N <= 128),
-            f"the form of steps is for up to {_STEPS_UP_TO} rows, and else for what that in Gluon is for",
+            lambda FORM, BLOCK_N: FORM != "steps" or (copied and BLOCK_N <= 64 and _one_wave(M, N, BLOCK_N)),
+            f"the form of steps is for up to {_UNITS} tiles of 64 rows and columns or less, and else as that in Gluon",
         ),
         *_tile_rules(M, N, K),
         *_copy_rules(has_descriptors, result),
@@ -98,12 +98,14 @@ def config_space(problem: Problem) -> ConfigSpace:
             "a step of {BLOCK_K} has terms of several scales; there is one for each 128",
         ),
     )
-    form = "triton"
+    kind = "tiles"
     if few and M <= 16 and 8 <= N <= _PARTS_COLUMNS and K >= 4 * _LEAST_PART:
-        form = "parts"
-    elif copied and _PARTS_UP_TO < M <= _STEPS_UP_TO and min(N, K) >= 64 and probe().arch == "sm_90":
-        form = "steps"
-    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, form))
+        kind = "parts"
+    elif copied and M > _PARTS_UP_TO and K >= _STEPS_FROM and _steps_columns(M, N) and probe().arch == "sm_90":
+        kind = "steps"
+    elif not blocked and 16 < M <= _SWAPPED_UP_TO <= N:
+        kind = "swapped"
+    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, kind))
 
 
 def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
@@ -116,9 +118,9 @@ def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "buffers",
-            lambda FORM, BUFFERS, BLOCK_N: {"gluon": buffers, "steps": _buffers(BLOCK_N)}.get(FORM, 0) == BUFFERS,
-            f"{{BUFFERS}} buffers: the form in Gluon has {buffers} for this result, that of steps 8 or 4,"
-            " and the others none of their own",
+            lambda FORM, BUFFERS: {"gluon": buffers, "steps": 8}.get(FORM, 0) == BUFFERS,
+            f"{{BUFFERS}} buffers: the form in Gluon has {buffers} for this result, that of steps 8, and the others "
+            "none of their own",
         ),
         Constraint(
             "apart", lambda FORM, APART: FORM == "gluon" or not APART,
@@ -144,9 +146,14 @@ def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
     )  # fmt: skip
 
 
-def _buffers(columns: int) -> int:
-    """The buffers of the form of steps for tiles of so many columns, which leave room for the sum of a group."""
-    return 8 if columns <= 64 else 4
+def _one_wave(M: int, N: int, columns: int) -> bool:
+    """Tell whether each multiprocessor has one tile of the form of steps at most."""
+    return -(-M // 64) * -(-N // columns) <= _UNITS
+
+
+def _steps_columns(M: int, N: int) -> int:
+    """The columns of the narrowest such tiles; 0 where there are none."""
+    return next((side for side in _STEPS_COLUMNS if side <= N and _one_wave(M, N, side)), 0)
 
 
 def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
@@ -274,28 +281,30 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
 
 
 @lru_cache(maxsize=1024)
-def default_config(M: int, N: int, K: int, form: str = "triton") -> Config:
-    """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms; or of a form.
+def default_config(M: int, N: int, K: int, kind: str = "tiles") -> Config:
+    """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms.
 
-    Of steps it has the widest tiles that fill most multiprocessors.
+    `kind` is `tiles`, or `swapped` for up to 64 rows, or the form of parts or of steps.
 
-    Source: of parts, what was fast on an H200 at 16x1280x2944, 16x4096x4096, 16x1024x4096 and 2x640x15696.
+    Source: of parts, what was fast on an H200 at 16x1280x2944, 16x4096x4096, 16x1024x4096 and 2x640x15696; of steps, at
+    48x4096x4096, 200x2048x7168 and 64x1024x12992; swapped, at 64x2944x976, 30x9328x1152 and 25x5632x5760.
     """
-    if form == "steps":
-        sides = (side for side in _STEPS_COLUMNS if -(-M // 64) * -(-N // side) >= 0.9 * _UNITS)
-        side = next(sides, _STEPS_COLUMNS[-1])
-        own = {"FORM": "steps", "BUFFERS": _buffers(side), "APART": False, "BLOCK_N": side, "GROUP_SIZE_M": 8}
+    if kind == "steps":
+        own = {"FORM": "steps", "BUFFERS": 8, "APART": False, "BLOCK_N": _steps_columns(M, N), "GROUP_SIZE_M": 8}
         return Config({**_STEPS_TILE, **_STEPS_HAVE, **own})
-    if form == "parts":
+    if kind == "parts":
         return Config(
             _PARTS_HAVE, FORM="parts", BUFFERS=0, APART=False, BLOCK_M=16, BLOCK_N=8 if 8 * _UNITS >= N else 16,
             BLOCK_K=min(padded(K, 128), 1024 if K >= _LONG else 512), SUMS=4, num_warps=4, num_stages=4,
         )  # fmt: skip
+    swapped = kind == "swapped"
     rows, columns = min(padded(M, 16), 128), min(padded(N, 32), 64 if M <= 32 else 128)
+    if swapped:
+        rows, columns = 64, padded(M, 32)
     warps = 8 if rows * columns >= 128 * 128 else 4  # a sum that is promoted takes its registers twice
     return Config(
-        LOADS="pointers", SWAPPED=False, PROGRAMS=0, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128),
-        GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, SUMS=1, AHEAD=0, num_warps=warps, num_stages=4,
+        LOADS="pointers", SWAPPED=swapped, PROGRAMS=0, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128),
+        GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, SUMS=1, AHEAD=0, num_warps=warps, num_stages=5 if swapped else 4,
         FORM="triton", BUFFERS=0, APART=False,
     )  # fmt: skip
 
