@@ -345,6 +345,7 @@ _WAIT_CYCLES = 90  # of an instruction of 32 terms that is waited for; H200
 # Fitted on 1,100 configs of 34 products that nobody chose, timed on an H200 with Triton 3.6.0 on 2026-11-29:
 _DESCRIBED_PORT, _DESCRIBED_SHARED = 0.65, 0.7  # of the port, and of writes to shared memory, of wide described tiles
 _WALKING, _ALONE = 1.4, 1.15  # of programs that share out steps or walk by pointers, over the time of as many steps
+_HALF_TILE = 64 * 128  # elements of a tile, whose sums leave room for the addresses of narrow copies
 _WHOLE_TILE = 128 * 128  # elements of a tile, up to which a step's sum is promoted whole
 _MOST_TERMS = 128  # that the matrix units add up before their sums are promoted
 WARPS_BY_TURNS = 8
@@ -403,7 +404,7 @@ class ProductTiles:
                 waits_ns = times.waves * walked.steps * form.sums * machine.costs.load_ns / (1 + form.ahead)
             if form.by_turns and not machine.wgmma:
                 waits_ns = inf
-            share = _walking_share(form)
+            share = _walking_share(form, block)
             time_ms = share * times.time_ms + (form.described_ns + waits_ns) / 1e6
             times = Schedule(time_ms, times.waves, times.alone_ms)
             return _with_second_launch(times, loop, block, form, machine)
@@ -506,11 +507,12 @@ def _with_second_launch(first: Schedule, loop: TileLoop, block: TileBlock, form:
     return Schedule(first.time_ms + second_ns / 1e6, first.waves, alone)
 
 
-def _walking_share(form: _Form) -> float:
+def _walking_share(form: _Form, block: TileBlock) -> float:
     """Time of programs that share out steps, or walk over tiles by pointers, over that which their steps tell."""
-    if form.algorithm == "stream_k" and not form.descriptors:
+    if form.algorithm == "stream_k" and not form.descriptors and block.rows * block.columns <= _HALF_TILE:
         return _ALONE if form.programs == 1 else 1.0  # two on a multiprocessor hide each other's loads
-    return _WALKING if form.algorithm == ("stream_k" if form.descriptors else "persistent") else 1.0
+    by_pointers = form.algorithm == "persistent" and not form.descriptors
+    return _WALKING if form.algorithm == "stream_k" or by_pointers else 1.0
 
 
 def _described(loop: TileLoop, block: TileBlock) -> TileLoop:

@@ -75,7 +75,7 @@ def model_of(name, shape, dtype="bfloat16", spec=H200, of_class=False):
         ("matmul", (300, 5000, 3000)),
         ("fp8_gemm", (2048, 14336, 4096)),
         ("fp8_gemm", (400, 1280, 13440)),
-        ("fp8_gemm", (64, 2048, 1024, 1)),  # saves less than 2 µs, but a quarter
+        ("fp8_gemm", (100, 2048, 1024, 1)),
         ("softmax", (6000, 50304)),
         ("layer_norm", (20000, 5120)),
         ("gated_mlp", (700, 9000, 2048)),
@@ -228,9 +228,9 @@ def test_no_pick_is_slower_spills_or_costs_more_than_some_forecasts(monkeypatch,
         assert forecast.spill_bytes == 0
         assert math.isfinite(pick.expected_ms)
         assert pick.expected_ms * (1 + operation.least_gain) <= model.expected_ms(space.default_config)
-        assert pick.config.get("ALGORITHM") != "stream_k"  # which has won nowhere
-        if pick.config.get("ALGORITHM") == "split_k":
-            assert space.default_config["ALGORITHM"] == "split_k"
+        algorithm, own = (config.get("ALGORITHM") for config in (pick.config, space.default_config))
+        assert algorithm != "stream_k" or own == "stream_k"  # which has won nowhere
+        assert algorithm != "split_k" or own in ("split_k", "stream_k")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -74,7 +74,7 @@ def config_space(problem: Problem) -> ConfigSpace:
     rules = (*_tile_rules(M, N, K), *_descriptor_rules(has_descriptors, ITEM_BYTES[dtype]), *_algorithm_rules(M, N, K))
     default = default_config(M, N, K, dtype)
     narrow = not has_descriptors and min(problem["a"].copied_bytes, problem["b"].copied_bytes) < _ASYNC_BYTES
-    if narrow and default["SPLIT"] > 1 and default["BM"] >= _SHARED_TILE["BM"]:
+    if narrow and default["ALGORITHM"] == "split_k" and padded(min(M, N), 16) >= 64:
         default = Config({**default, **_SHARED_TILE})
     return ConfigSpace(OWN.tunables, rules, default)
 
