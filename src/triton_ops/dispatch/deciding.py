@@ -10,7 +10,6 @@ that never launches a kernel is never waited for, and one that waits too long ru
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,7 @@ from triton_ops.backend import (
     TritonKernel,
     TritonProcess,
 )
-from triton_ops.base import cached_property, canonical_json, require, warn_once
+from triton_ops.base import cached_property, canonical_json, require, warn, warn_once
 from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, note_of, space_around, space_of_call
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
 from triton_ops.dispatch.ladder import (
@@ -69,8 +68,6 @@ _PREFIX = "triton_ops/"
 
 writes_a_part: WeakSet[Any] = WeakSet()  # kernels whose tune has failed with what they only write as outputs
 
-_log = logging.getLogger("triton_ops")
-
 
 @dataclass(frozen=True)
 class Meeting:
@@ -92,7 +89,7 @@ class Meeting:
         if self.store.compare_set(f"{name}/who", "", str(self.rank)).decode() == str(self.rank):
             return self._decided(name, alone)
         if isinstance(decision := self._waited(name, wait_s), str):
-            _log.warning("the default config runs: %s", decision)
+            warn("the default config runs: %s", decision)
             return default(decision)
         if (refused := why_not(decision.config)) is not None:
             return default(f"rank {self.rank} cannot take the config of the job ({decision.config}): {refused}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import logging
 import operator
 import os
 import sys
@@ -26,7 +25,7 @@ from typing import Any, Protocol
 import msgspec
 
 from triton_ops import settings
-from triton_ops.base import ForkSafeLock, NamedFile, Sealed, at_fork, canonical_json
+from triton_ops.base import ForkSafeLock, NamedFile, Sealed, at_fork, canonical_json, warn
 from triton_ops.base import counted as number_of
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError, UntunedError
 from triton_ops.settings import expanded
@@ -252,8 +251,6 @@ def worth_text(gain: float | None, is_default: bool, unproven: str = "") -> str:
 KIND = "triton-ops report"
 SCHEMA_VERSION = 1
 
-_log = logging.getLogger("triton_ops")
-
 
 class Decides(Protocol):
     """An object that has taken decisions, such as a decorated kernel."""
@@ -431,4 +428,4 @@ def _tell(process: int) -> None:
     try:
         NamedFile(expanded(path)).write(canonical_json(report_json()) + "\n")
     except (OSError, SettingsError) as error:
-        _log.warning("the report of launches cannot be written to %s: %s", path, getattr(error, "strerror", error))
+        warn("the report of launches cannot be written to %s: %s", path, getattr(error, "strerror", error))

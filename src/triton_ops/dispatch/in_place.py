@@ -7,7 +7,6 @@ in the state in which the step was handed over: tensors that a first run has cha
 from __future__ import annotations
 
 import gc
-import logging
 import math
 import random
 import re
@@ -21,7 +20,7 @@ from typing import Any
 
 from triton_ops import timing
 from triton_ops.backend import Arguments, CandidateError, Layers, Protection
-from triton_ops.base import ForkSafeLock, canonical_json, require
+from triton_ops.base import ForkSafeLock, canonical_json, require, warn
 from triton_ops.device import TorchDevice, Turns, probe
 from triton_ops.dispatch.deciding import meeting
 from triton_ops.dispatch.decision import EXPLICIT, LOCKFILE, Decision, decisions
@@ -33,7 +32,6 @@ from triton_ops.request import Budget
 from triton_ops.space import Config
 from triton_ops.values import Tolerance
 
-_log = logging.getLogger("triton_ops")
 _FINALISTS = 4  # of a problem: what runs, the winner alone, the default, and the next
 _ZONE = 0.002  # of the step's time: 2 % of a kernel that takes a tenth of it
 _LAUNCH_MS = 0.0005  # by which equal binaries differ in graphs of other memory, 101 of 102 times
@@ -220,7 +218,7 @@ class _Step:
                 self.sampler({})
                 break
             except (timing.CaptureError, timing.EmptyCaptureError) as error:
-                _log.warning("the step is timed without a graph: %s", str(error))  # whose frames hold tensors
+                warn("the step is timed without a graph: %s", str(error))  # whose frames hold tensors
         self.rounds, _ = timing.Rounds.guarded(self._timer, device, rng=random.Random(seed))
 
     def sampler(self, configs: Mapping[str, Config]) -> timing.Sampler:

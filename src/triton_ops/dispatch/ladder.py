@@ -10,7 +10,6 @@ what changed is said. Where a tune is asked for, only an entry of these very ver
 from __future__ import annotations
 
 import importlib
-import logging
 import math
 import os
 import sys
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from triton_ops import settings, values
-from triton_ops.base import ForkSafeLock, canonical_json, require, warn_once
+from triton_ops.base import ForkSafeLock, canonical_json, require, warn, warn_once
 from triton_ops.dispatch.decision import (
     BORROWED,
     EXPLICIT,
@@ -337,7 +336,6 @@ def _said(differences: list[str]) -> str:
     return "; ".join(differences[:_SHOWN]) + more
 
 
-_log = logging.getLogger("triton_ops")
 _guard = ForkSafeLock()  # a lockfile that is being written is waited for while it is held
 
 
@@ -483,7 +481,7 @@ def _made(folder: str, in_use: _InUse) -> Ladder:
         if may_have_records(folder):
             store, place = store_in(folder), folder
     except CacheError as error:
-        _log.warning("records are not used: %s", error)
+        warn("records are not used: %s", error)
     if isinstance(lockfile, FollowedLockfile):
         followed, lockfile = lockfile, lockfile.read()
         followed.follow(change_limits)
@@ -493,7 +491,7 @@ def _made(folder: str, in_use: _InUse) -> Ladder:
 
 def _environments() -> _InUse:
     for name, right_name in settings.misspelt().items():
-        _log.warning("the variable %s is not read; %s is meant?", name, right_name)
+        warn("the variable %s is not read; %s is meant?", name, right_name)
     replay = settings.replay()
     path = settings.lockfile() if replay is None else replay
     if path is None:

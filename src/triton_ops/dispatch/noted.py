@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, Layers, Operation, TritonKernel, standing_in
+from triton_ops.base import warn
 from triton_ops.device import Target
 from triton_ops.dispatch.calls import Calls, GridByConfig, GridWatch, example_of, grid_of_call, space_around
 from triton_ops.dispatch.deciding import KernelCall, Options
@@ -22,8 +22,6 @@ from triton_ops.records import Misses, NotedCall, cache_folder, matching
 from triton_ops.request import device_for
 from triton_ops.space import ConfigSpace
 from triton_ops.values import Mapper, TensorSpec
-
-_log = logging.getLogger("triton_ops")
 
 
 def _grid(noted: NotedCall) -> GridByConfig:
@@ -128,7 +126,7 @@ class NotedOperation(Operation):
                     reason = next((one for one in errors if not isinstance(one, SystemExit)), None)
                     detail = "" if reason is None else f" ({CandidateError.one_line(reason)})"
                     why = f"{_name_of(function)} cannot be run on tensors without values{detail}"
-                    _log.warning("%s: where --arg gives none, floats are 0 and whole numbers 0 to 127", why)
+                    warn("%s: where --arg gives none, floats are 0 and whole numbers 0 to 127", why)
                 return reached[0]
         last = next(reversed(errors), None)
         raise _not_reached(function, kernel, last) from last

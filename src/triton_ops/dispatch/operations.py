@@ -8,7 +8,6 @@ process. Nothing is tuned unless the caller asks for it: by `tune=True`, inside 
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from triton_ops.backend import (
     TritonKernel,
     TritonProcess,
 )
-from triton_ops.base import require
+from triton_ops.base import inform, require, warn
 from triton_ops.cost_model import Model
 from triton_ops.device import Machine
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, RECORD, TUNED, Decision, Found, asked, register
@@ -70,7 +69,6 @@ from triton_ops.values import TensorSpec, TuningResult, is_aligned, is_fake, typ
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
 _MOST = 256  # operations
 _PLAIN = (bool, int, float, str, type(None))  # of which equal ones of one class are one to a kernel
-_log = logging.getLogger("triton_ops")
 
 
 def decided(
@@ -88,12 +86,10 @@ def decided(
     folder: str | Path | None = (options or {}).get("cache_dir")
     request = TuneProblem(target=operation, args=args, kwargs=dict(values)).request()
     searches = policy in (TUNE, RACE)
-    enough = left_undecided if searches and not capturing() else None
-    expected = not searches and policy != ERROR and not capturing()
-    decision = answered(
-        operation, request, ladder_of(folder), near=not searches, enough=enough, expected=expected,
-        picks=expected and policy != EXPECTED,
-    )  # fmt: skip
+    captured = capturing()
+    enough = left_undecided if searches and not captured else None
+    policy_now = None if captured else policy
+    decision = answered(operation, request, ladder_of(folder), near=not searches, enough=enough, policy=policy_now)
     if not decision.unmeasured:
         return decision
     if policy == ERROR:
@@ -131,19 +127,19 @@ def would_run(
         warm = answered(operation, problem.request(), ladder, near=False)
         if warm.found.rung == RECORD:
             return warm
-    policy, request = policy_of(None, DEFAULT), replace(problem, cold=True).request()
-    expected = policy not in (TUNE, RACE, ERROR)
-    return answered(operation, request, ladder, near=True, expected=expected, picks=expected and policy != EXPECTED)
+    request = replace(problem, cold=True).request()
+    return answered(operation, request, ladder, near=True, policy=policy_of(None, DEFAULT))
 
 
 def answered(
     operation: Operation, request: TuneRequest, ladder: Ladder, *, near: bool,
-    enough: Callable[[Record], str | None] | None = None, expected: bool = False, picks: bool = False,
+    enough: Callable[[Record], str | None] | None = None, policy: str | None = None,
 ) -> Decision:  # fmt: skip
     """Answer of a ladder to a request; `enough` says why a record of the very problem does not answer.
 
-    If it `picks`, what a model expects comes before the default. Where a winner of a problem nearby may answer, an
-    operation whose configs hold by class is asked for the problem that stands for its class.
+    By the policy of a call what a model expects comes before the default; None asks for winners alone. Where a winner
+    of a problem nearby may answer, an operation whose configs hold by class is asked for the problem that stands for
+    its class.
     """
     shared = False
     if near and operation.by_class:
@@ -151,9 +147,10 @@ def answered(
         shared = not ladder.tells_apart(operation.name, request.problem, dict(of_class.problem.arguments))
         request = of_class if shared else request
     space, key = operation.space_for(request.problem), request.key
+    expected = policy not in (None, TUNE, RACE, ERROR)
     question = LadderQuestion(
         key=key, asked=key, loose=frozenset(), space=space, enough=enough, near=near, expected=expected,
-        pick=partial(_first_pick, request) if picks else None,
+        pick=partial(_first_pick, request) if expected and policy != EXPECTED else None,
     )  # fmt: skip
     answer, passed = ladder.ask(question)
     return Decision(
@@ -316,7 +313,7 @@ def safely_decided(
         if policy_of(on_miss, DEFAULT) != DEFAULT:
             raise
         problem = TuneProblem(target=operation, args=args, kwargs=dict(values)).request().problem
-        _log.warning("%s runs with its default config: %s", operation.name, error)
+        warn("%s runs with its default config: %s", operation.name, error)
         answer = Found(config=operation.space_for(problem).default_config, rung=FALLBACK, why=error.message)
         return Decision(found=answer, kernel=operation.name, problem=problem.label).because(answer.why, DEFAULT)
 
@@ -438,5 +435,5 @@ def _of_shipped(
     ladder = ladder_of(folder)
     if decision.unmeasured and not ladder.only_lockfile:
         decision = _of_other_space(operation, decision, ladder, check)
-    _log.info("%s", decision.text)
+    inform("%s", decision.text)
     return decision.counted

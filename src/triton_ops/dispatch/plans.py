@@ -49,7 +49,6 @@ from triton_ops.dispatch.recorder import (
     is_recording,
     operators_seen,
     recording,
-    tensors_in,
 )
 from triton_ops.dispatch.traced import Traced, plain, put, sizes_seen, traced_in
 from triton_ops.request import MISS, KnownCall, KnownCalls
@@ -73,7 +72,7 @@ class _Writer:
         recorder = self._recorder
         if recorder.refusal:
             raise UnrepeatableError(recorder.refusal)
-        for tensor in tensors_in(self._result):
+        for tensor in Arguments.tensors_in([self._result]):
             self._want(recorder.known(tensor))
         for step in reversed(recorder.steps):
             self._want_inputs(step)

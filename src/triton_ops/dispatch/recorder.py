@@ -72,7 +72,7 @@ class Operator:
     @property
     def inputs(self) -> Iterator[Any]:
         """The tensors that it was given."""
-        return tensors_in((self.args, self.kwargs))
+        return Arguments.tensors_in((self.args, self.kwargs))
 
     @property
     def allocates(self) -> bool:
@@ -94,7 +94,7 @@ class Launch:
     @property
     def inputs(self) -> Iterator[Any]:
         """The tensors that it was given."""
-        return tensors_in([each.base if Arguments.is_descriptor(each) else each for each in self.args])
+        return Arguments.tensors_in(self.args)
 
 
 current: ContextVar[Recorder | None] = ContextVar("triton_ops_recorder", default=None)
@@ -189,7 +189,7 @@ class Recorder:
     def operator(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """Run an operator, and note it."""
         if not self.sizes.told:
-            self.sizes.pin(*tensors_in((args, kwargs)))
+            self.sizes.pin(*Arguments.tensors_in((args, kwargs)))
         self._in_operator = True
         try:
             output = func(*args, **kwargs)
@@ -197,7 +197,7 @@ class Recorder:
             self._in_operator = False
         several = isinstance(output, (tuple, list))
         results = list(output) if several else [output]
-        if next(tensors_in((args, kwargs, results)), None) is None:
+        if next(Arguments.tensors_in((args, kwargs, results)), None) is None:
             return output  # such as a dtype of dtypes
         tags = {str(tag).rpartition(".")[2] for tag in func.tags}
         if tags & {"data_dependent_output", "dynamic_output_shape"} or not all(map(Arguments.is_tensor, results)):
@@ -255,17 +255,6 @@ class Recorder:
         if (own := self._values.get(id(value))) is None:
             raise UnrepeatableError("a tensor was made elsewhere")
         return own
-
-
-def tensors_in(value: Any) -> Iterator[Any]:
-    """Every tensor in a value, also inside of containers."""
-    if Arguments.is_tensor(value):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from tensors_in(list(value.values()))
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from tensors_in(each)
 
 
 @cache

@@ -16,7 +16,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from functools import cache, partial
+from functools import cache, partial, reduce
 from math import inf
 from typing import Any, TypeAlias
 
@@ -185,15 +185,11 @@ setattr(Traced, "__neg__", lambda self: 0 - self)  # noqa: B010 - as the others
 
 def traced_in(value: Any) -> Iterator[Traced]:
     """Every traced number in a value, also inside of containers."""
-    if isinstance(value, Traced):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from traced_in(each)
-    elif isinstance(value, Mapping):
-        yield from traced_in(list(value.values()))
-    elif isinstance(value, slice):
-        yield from traced_in((value.start, value.stop, value.step))
+    for each in Arguments.tensors_in([value], lambda one: isinstance(one, (Traced, slice))):
+        if isinstance(each, slice):
+            yield from traced_in((each.start, each.stop, each.step))
+        else:
+            yield each
 
 
 def plain(value: Any) -> Any:
@@ -262,25 +258,12 @@ class Sizes:
         if memory is not None and plain(memory) == (tuple(output.shape), tuple(output.stride())):
             self._memory[id(output)] = output, memory
         else:
-            self.pin(*_flat((args, kwargs)))
+            self.pin(*Arguments.tensors_in((args, kwargs), lambda each: not isinstance(each, (tuple, list, Mapping))))
         return output
 
 
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, (tuple, list)):
-        for each in value:
-            yield from _flat(each)
-    elif isinstance(value, Mapping):
-        yield from _flat(list(value.values()))
-    else:
-        yield value
-
-
 def _product(numbers: Iterable[int]) -> int:
-    total = 1
-    for number in numbers:
-        total = number * total
-    return total
+    return reduce(lambda total, number: number * total, numbers, 1)
 
 
 def _is_contiguous(shape: Sequence[int], stride: Sequence[int]) -> bool:

@@ -7,7 +7,6 @@ memory is then another one.
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import statistics
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from triton_ops.backend import CandidateError
+from triton_ops.base import warn
 from triton_ops.evaluation.evaluator import Evaluator
 from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.outcome import Outcome, Resolution, outcome_of, preference, unraced, with_further_processes
@@ -26,8 +26,6 @@ from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, DuelPolicy, HostTimer, Interval, RacePolicy, Rounds, Sampler
 from triton_ops.values import Contents, Status, Trial
-
-_log = logging.getLogger("triton_ops")
 
 # Checked launches of what ties, and of the winner: an error that shows in one launch of four, or of ten, passes in 3
 # and 1 % of cases. Of long launches as many as take so long, two at least, since hundreds of times as many programs run
@@ -98,7 +96,7 @@ def confirmed(
     if len(outcome.ties) < 2 or processes == 0:
         return outcome
     if left_s is not None and left_s < processes * _LEAST_S:
-        _log.warning("the tied configs are not confirmed in further processes: the budget left %.1f s for it", left_s)
+        warn("the tied configs are not confirmed in further processes: the budget left %.1f s for it", left_s)
         return outcome
     each_s = None if left_s is None else left_s / processes - _START_S
     tied = tuple(trial for trial in outcome.trials if trial.config in outcome.ties)

@@ -10,7 +10,6 @@ Schema history:
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import threading
@@ -26,7 +25,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, cached_property, canonical_json
+from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, cached_property, canonical_json, warn
 from triton_ops.exceptions import LockfileError, SpaceError
 from triton_ops.records.lock_entry import EntryOrigin, LockedDevice, LockEntry, OriginKind
 from triton_ops.records.record import Record, with_defaults
@@ -435,7 +434,6 @@ def _only(content: Mapping[str, Any], names: set[str], what: str) -> None:
 
 _FIRST_LOOK_S = 0.1
 _MOST_LOOK_S = 1.0  # between two looks at a file that stays as it was refused
-_log = logging.getLogger("triton_ops")
 
 
 class FollowedLockfile:
@@ -458,7 +456,7 @@ class FollowedLockfile:
                 self._lockfile, self.refused = Lockfile.read(self._path), ""
             except LockfileError as error:
                 self._refused_state, self.refused = state, str(error)
-                _log.warning("%s is not used: %s", self._warning, error)
+                warn("%s is not used: %s", self._warning, error)
         return self._lockfile
 
     @staticmethod
@@ -503,7 +501,7 @@ def _follow(followed: weakref.ref[FollowedLockfile], on_reading: Callable[[], ob
     pause_s = _FIRST_LOOK_S
     while (here := followed()) is not None:
         if here.read() is not None:
-            _log.warning("%s is used now", here._warning)
+            warn("%s is used now", here._warning)
             on_reading()
             return
         del here

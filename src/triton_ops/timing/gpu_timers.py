@@ -22,7 +22,6 @@ and win.
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -31,11 +30,9 @@ from functools import partial
 from itertools import count
 from typing import Any, Literal
 
-from triton_ops.base import cached_property, require
+from triton_ops.base import cached_property, require, warn
 from triton_ops.device import TorchDevice
 from triton_ops.timing.timer import DUTY, Launch, Pace, Pending, Sampler, Timer, without_gc
-
-_log = logging.getLogger("triton_ops")
 
 Cache = Literal["cold", "flushed", "warm"]
 """State of L2 before a launch: cold by argument sets in turn, flushed by a write, or left as it is."""
@@ -434,7 +431,7 @@ def choose_gpu_timer(name: str, launch: Launch, *, cold: bool = True, capture: b
         try:
             timer.prepare(launch)
         except CaptureError as error:
-            _log.warning("%s: timed by event pairs instead", error)
+            warn("%s: timed by event pairs instead", error)
         else:
             return timer
     return EventTimer(name, cache=("cold" if several_sets else "flushed") if cold else "warm")

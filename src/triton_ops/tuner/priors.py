@@ -21,7 +21,6 @@ one is far enough ahead of the default. It knows no calibration of this machine:
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import random
 import threading
@@ -35,6 +34,7 @@ from typing import Any, TypeAlias
 
 from triton_ops import kernel_ir
 from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.base import inform, warn
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import FirstPick, Model, Readings
 from triton_ops.device import Calibration, Machine
@@ -128,8 +128,6 @@ def _first_pick(request: TuneRequest, key: Key, records: Store[Record]) -> First
     return Model(work, Machine.of(request.device)).first_pick(request.space, winners, least_gain)
 
 
-_log = logging.getLogger("triton_ops")
-
 _LOOK_S = 0.01  # between two looks whether the process that measures is ready
 _PATIENCE_S = 1.0  # after the default was tried: about as long as a kernel is read once its processes are there
 _SHARE = 0.1  # of the budget's seconds, at most
@@ -202,7 +200,7 @@ class LatePriors:
         if self._current() is None and self._trials:
             wait([self._priors], timeout=self._patience_s)
             if self._current() is None:
-                _log.info("the search begins before the kernel is read")
+                inform("the search begins before the kernel is read")
                 self._begin([])
         return self._searcher
 
@@ -212,7 +210,7 @@ class LatePriors:
             self._whole, error = True, self._priors.exception()
             late = self._searcher is not None and isinstance(error, Exception)
             if late:  # what went wrong with the priors ends no search that has begun without them
-                _log.warning("the search goes on without a model: reading the kernel failed", exc_info=error)
+                warn("the search goes on without a model: reading the kernel failed", exc_info=error)
             priors = [] if late else self._priors.result()
             if priors or self._searcher is None:
                 self._begin(priors)
@@ -397,7 +395,7 @@ def coming_priors(
         named = len(getattr(request.space, "seeds", ())) or 1
         prior = (survey or Survey()).read(configs, machine, pool.read, contents, named).prior(machine, configs)
         if prior.silent:
-            _log.info("the search begins without a model: %s", prior.silent)
+            inform("the search begins without a model: %s", prior.silent)
         return [] if prior.silent else [prior]
 
     threading.Thread(target=Threads.settle, args=(priors, read), name="triton-ops reading", daemon=True).start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from triton_ops.backend import Packed
-from triton_ops.base import Folder, cached_property, counted, warn_once
+from triton_ops.base import Folder, cached_property, counted, warn, warn_once
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
@@ -71,9 +70,6 @@ class Before:
     trials: tuple[Trial, ...] = ()
     further: int = 0
     tunes: int = 0
-
-
-_log = logging.getLogger("triton_ops")
 
 
 def log_comparison(log: RunLog, outcome: Outcome) -> None:
@@ -175,7 +171,7 @@ class RequestedTune:
             raise Packed.not_for_another_process(f"{names} of {self.request.kernel.name}")
         if names:
             text = "what %s writes by the addresses in %s is neither checked nor restored"
-            _log.warning(text, self.request.kernel.name, names)
+            warn(text, self.request.kernel.name, names)
         self.request.checked()
         keep, folder = self.options.keep, Path(self.folder)
         try:
@@ -207,7 +203,7 @@ class RequestedTune:
                 shared_cpus=self.shared_cpus,
             )  # fmt: skip
         except (TargetError, KernelTypeError) as error:
-            _log.warning("nothing is compiled ahead: %s", error.message)
+            warn("nothing is compiled ahead: %s", error.message)
             return nullcontext()
 
     @contextmanager
@@ -218,7 +214,7 @@ class RequestedTune:
             yield Runs(None, key.id), Quarantine.of(folder, key)
             return
         label = f"{key.kernel} {key.label}".rstrip()
-        waiting = partial(_log.warning, "another process is tuning %s; waiting for it", label)
+        waiting = partial(warn, "another process is tuning %s; waiting for it", label)
         late = threading.Timer(_GIVEN_UP_S, waiting)
         late.daemon = True
         with Folder(folder / Runs.FOLDER).locked(
@@ -231,13 +227,13 @@ class RequestedTune:
 def _make_folder(folder: Path, place: Path) -> bool:
     """Make the folder of run logs; False if it cannot be written, or if another user has placed it."""
     if not Folder(folder).writable:
-        _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
+        warn("%s cannot be written: this tune will be neither stored nor resumable", folder)
         return False
     try:
         Folder(place).ensure(folder)
     except (OSError, CacheError) as error:
         reason = getattr(error, "strerror", None) or error
-        _log.warning("%s is ignored, so that this tune cannot be resumed: %s; move it away", place, reason)
+        warn("%s is ignored, so that this tune cannot be resumed: %s; move it away", place, reason)
         return False
     return True
 
@@ -360,7 +356,7 @@ class Tuning:
 
     def _tell_of_a_sudden_end(self, unfinished: Run | None) -> None:
         if unfinished is not None and (config := unfinished.under_way) is not None:
-            _log.warning(
+            warn(
                 "the process that tuned %s before ended while config (%s) ran in it, and %s names it: if it was not "
                 "killed, the config ended it; isolate=True (--isolate) runs configs in a process of their own, where "
                 "that costs one trial",
