@@ -310,8 +310,7 @@ class KernelSource:
 
 
 def _of_triton(value: object) -> bool:
-    module = getattr(value, "__module__", "") or ""
-    return module.partition(".")[0] == "triton"
+    return (getattr(value, "__module__", "") or "").partition(".")[0] == "triton"
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:

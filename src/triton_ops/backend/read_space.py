@@ -136,8 +136,7 @@ class ReadSpace:
         return role.doubt != NUMBERED and role.name not in {*self._values, *self._source.defaults}
 
     def _extent(self, role: ConstantRole) -> int | None:
-        numbers = [value for name in role.extents if type(value := self._values.get(name)) is int]
-        return max(numbers, default=None)
+        return max((value for name in role.extents if type(value := self._values.get(name)) is int), default=None)
 
     def _values_of(self, role: ConstantRole) -> tuple[Tunable, object]:
         if role.kind != "tile":
@@ -251,8 +250,7 @@ class ReadSpace:
     def _item_bytes(self) -> int | None:
         """The size of the smallest element of an argument; None where none is known."""
         specs = (TensorSpec.of(value) if Arguments.is_tensor(value) else value for value in self._values.values())
-        sizes = [ITEM_BYTES.get(spec.dtype, 1) for spec in specs if isinstance(spec, TensorSpec)]
-        return min(sizes, default=None)
+        return min((ITEM_BYTES.get(spec.dtype, 1) for spec in specs if isinstance(spec, TensorSpec)), default=None)
 
     @cached_property
     def _whole(self) -> int:

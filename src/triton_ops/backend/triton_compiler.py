@@ -163,8 +163,7 @@ class PackedTritonCompiler(PackedCompiler):
             kernel, (arguments, members) = Packed.loaded(self.content), Packed.loaded(self.arguments)
         if kernel.cache_key != self.cache_key:
             raise TargetError(f"{self.name} is not the same kernel in another process", hint="report the kernel")
-        light = len(self.needs.imports) == 1
-        return TritonCompiler(kernel, arguments.described(light=light), self.target, members)
+        return TritonCompiler(kernel, arguments.described(light=len(self.needs.imports) == 1), self.target, members)
 
 
 def _packed(kernel: CompiledByTriton) -> tuple[bytes, frozenset[str]]:
@@ -372,8 +371,7 @@ def _check_limit(needed: int, limit: int | None, what: str, target: Target, shar
 
 
 def _check_shared(shared_bytes: int, target: Target) -> None:
-    what = "bytes of shared memory per block"
-    _check_limit(shared_bytes, target.shared_bytes_per_block, what, target, shared_bytes)
+    _check_limit(shared_bytes, target.shared_bytes_per_block, "bytes of shared memory per block", target, shared_bytes)
 
 
 def _check(resources: Resources, metadata: Mapping[str, Any], target: Target) -> None:
@@ -394,8 +392,7 @@ def _failure(error: Exception) -> CandidateError | CacheError:
     lines = str(error).strip().splitlines()
     messages = [line.partition(":")[2].strip() for line in lines if line.startswith("ptxas")]
     line = next((text for text in messages if any(word in text for word in _PTXAS_TROUBLE)), (messages or lines)[0])
-    status = Status.RESOURCES if "nsufficient registers" in line else Status.COMPILE
-    return CandidateError(status, f"ptxas: {line}")
+    return CandidateError(Status.RESOURCES if "nsufficient registers" in line else Status.COMPILE, f"ptxas: {line}")
 
 
 def disassembled(cubin: bytes) -> str | None:
@@ -487,8 +484,7 @@ def _elements(facts: RuleInput) -> Objection | None:
     for name, size in facts.blocks.ranges:
         each = size // facts.threads
         if each >= _MOST_ELEMENTS:
-            why = f"{name} of {size:,} is {each} elements per thread: {_MOST_ELEMENTS} or more spill"
-            return Status.DEFERRED, why
+            return Status.DEFERRED, f"{name} of {size:,} is {each} elements per thread: {_MOST_ELEMENTS} or more spill"
     return None
 
 

@@ -130,8 +130,7 @@ def assembler_in_use() -> Assembler | None:
     version = ptxas_version(Path(path))
     origins = {settings.triton_program(name): "named by the environment" for name in ("ptxas", "ptxas-blackwell")}
     origins |= {settings.torchs_ptxas(): "named by torch's compiler, and in no record's key"}
-    origin = origins.get(path, "Triton's own")
-    return None if version is None else Assembler(path, version, origin)
+    return None if version is None else Assembler(path, version, origins.get(path, "Triton's own"))
 
 
 def installed_assemblers() -> list[Assembler]:

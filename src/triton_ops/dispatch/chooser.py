@@ -307,8 +307,7 @@ class Chooser:
     def _found(self, arguments: Arguments, records: bool) -> Decision:
         space = self._kernel.known(arguments, records, self._folder)
         operation = self._made_operation(space, self._operation.reference)
-        request = _request_of(operation, arguments)
-        return answered(operation, request, ladder_of(self._folder), near=True)
+        return answered(operation, _request_of(operation, arguments), ladder_of(self._folder), near=True)
 
     def _take(self, implementations: Mapping[str, Implementation]) -> None:
         before = getattr(self, "_kernel", None)
@@ -431,8 +430,7 @@ def choose(
         return Chooser(implementations, name=name or _name_of(implementations), **more)
 
     def decorate(function: Callable[..., Any]) -> Chooser:
-        kernel = FunctionKernel(function)
-        return Chooser({function.__name__: function}, name=name or kernel.name, **more)
+        return Chooser({function.__name__: function}, name=name or FunctionKernel(function).name, **more)
 
     return decorate
 

@@ -477,8 +477,7 @@ def _undescribed(call: KernelCall, error: TritonKernelError, policy: str) -> Dec
 
 def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decision:
     first = next(iter(call.configs or ()), None)
-    config = Config() if first is None else from_triton(first)
-    answer = Found(config=config, rung=FALLBACK, why=_first_line(error))
+    answer = Found(config=Config() if first is None else from_triton(first), rung=FALLBACK, why=_first_line(error))
     return Decision(found=answer, kernel=call.name, problem=call.called.label, config=first).because(answer.why, policy)
 
 

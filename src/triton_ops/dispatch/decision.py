@@ -219,8 +219,7 @@ class Decision:
 
     def because(self, why: str, policy: str) -> Decision:
         """The decision of a miss, with the reason why nothing was tuned."""
-        answer = replace(self.found, why=why)
-        return replace(self, found=answer, policy=policy, within=within(), count=LaunchCount())
+        return replace(self, found=replace(self.found, why=why), policy=policy, within=within(), count=LaunchCount())
 
     @property
     def error(self) -> UntunedError:

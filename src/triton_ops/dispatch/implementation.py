@@ -315,8 +315,7 @@ class ChoiceKernel:
         implementation = self.implementations[name]
         if implementation.operation is None:
             return f"{name} has no operation that could take ({tiles})" if tiles else None
-        values = implementation.operation_values(placed)
-        request = TuneProblem(target=implementation.operation, kwargs=values).request()
+        request = TuneProblem(target=implementation.operation, kwargs=implementation.operation_values(placed)).request()
         return implementation.operation.space_for(request.problem).why_not(tiles)
 
     def _nothing(self, refusals: Mapping[str, str]) -> TuningFailedError:

@@ -278,8 +278,7 @@ _calls = _Calls()
 
 def called(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return what an operation's kernel returns with the config of the problem; raises UntunedError."""
-    call = _outside_of_graphs() if _DYNAMO in sys.modules else _calls.call
-    return call(operation, args, kwargs)
+    return (_outside_of_graphs() if _DYNAMO in sys.modules else _calls.call)(operation, args, kwargs)
 
 
 @cache

@@ -38,5 +38,4 @@ class Printed:
 
 def printed_listener(kernel: Any, key: tuple[Any, ...]) -> Listener | None:
     """The listener that prints a kernel's tune, if Triton was told to print; None otherwise."""
-    told = require("triton.knobs", "triton_ops.autotune").autotuning.print
-    return Printed(kernel.__name__, key) if told else None
+    return Printed(kernel.__name__, key) if require("triton.knobs", "triton_ops.autotune").autotuning.print else None

@@ -146,8 +146,7 @@ class Evaluator:
         launch: Callable[[], object],
     ) -> Difference | None:  # fmt: skip
         """Launch on every set, and judge the results of the first and of some further ones, which held poison."""
-        contents = [each.arguments for each in self.subject.contents]
-        sets = [self.subject.arguments, *further, *contents]
+        sets = [self.subject.arguments, *further, *(each.arguments for each in self.subject.contents)]
         outputs = tuple(arguments.result(name) for arguments in sets for name in executable.outputs)
         for tensor in Arguments(outputs).tensors():
             fill_with_poison(tensor, turn % _PATTERNS)

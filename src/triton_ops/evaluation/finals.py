@@ -142,8 +142,7 @@ def compare_finalists(
         policy = replace(policy, regret=None)  # a config in use stays where it ties, so the race must say what ties
     arms = {trial.config: _arm(evaluator, trial.config) for trial in racing}
     for trial in racing:
-        sample_ms = trial.median_ms * arms[trial.config].sampler.launches
-        arms[trial.config].visit_samples = policy.samples(sample_ms)
+        arms[trial.config].visit_samples = policy.samples(trial.median_ms * arms[trial.config].sampler.launches)
     twin, twins = _twins(evaluator, arms, trials, final.default) if roomy else (None, [])
     timer = evaluator.shared_timer.timer or HostTimer()  # without a timer no finalist was prepared, and none will race
     last = _LastComparison(
@@ -242,8 +241,7 @@ class _LastComparison:
                 return outcome
             before = self._losers
             self._check([config for config in outcome.ties if config != winner])
-            seconds = min(_WINNER_CHECKED_S, self._left_s)
-            self._repeat(winner, _WINNER_CHECKED, _WINNER_CHECKED_MS, seconds)
+            self._repeat(winner, _WINNER_CHECKED, _WINNER_CHECKED_MS, min(_WINNER_CHECKED_S, self._left_s))
             if self._losers == before:
                 return outcome
             self._race_again()
@@ -252,8 +250,7 @@ class _LastComparison:
         due = set(configs) - self.checked
         for config in [config for config in self.arms if config in due]:  # in the same order in every process
             self.checked.add(config)
-            seconds = min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms))
-            self._repeat(config, _CHECKED, _CHECKED_MS, seconds)
+            self._repeat(config, _CHECKED, _CHECKED_MS, min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms)))
 
     @property
     def _losers(self) -> set[Config]:
@@ -369,8 +366,7 @@ def _fitting(
         fits |= sum(times_ms) >= _LONG_ROUND_MS and whole_ms <= 1e3 * whole_s
         if fits or (len(fitting) < fewest and visits_ms * _LEAST_LOADS <= 1e3 * least_s):
             fitting = some
-    rivals = len(racing) > 1
-    return [] if rivals and len(fitting) < 2 else [trial for trial in racing if trial in fitting]
+    return [] if len(fitting) < 2 <= len(racing) else [trial for trial in racing if trial in fitting]
 
 
 def _is_long(pair: Sequence[Trial]) -> bool:

@@ -432,8 +432,7 @@ class Referee:
                 raise _random(change.text)
         self._way, self.used, self.rounded = None if truth is None else truth.way, "", ""
         if truth is None:
-            blurred = replace(precision, blur=_OWN_BLUR)
-            return Answers(low=low, golden=[None] * len(low), precision=blurred)
+            return Answers(low=low, golden=[None] * len(low), precision=replace(precision, blur=_OWN_BLUR))
         self.used, self.why_own = truth.way.name, ""
         disturbed = self._disturbed(truth, argument_set, precision) if truth.rounded else []
         blur = _ROUNDED_BLUR if disturbed or any(map(_not_wider, truth.golden, low)) else 1.0

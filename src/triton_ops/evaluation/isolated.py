@@ -64,8 +64,7 @@ class Isolated(TaskWorker):
         """Facts from all workers so far; `lost` is always None, since the next worker can use the device again."""
         ended = f", {len(self._deaths)} ended by what ran in them" if self._deaths else ""
         place = f"in a process of its own{ended}"
-        notes = (*self._notes, *self._facts.notes)
-        return replace(self._facts, lost=None, place=place, notes=notes, apart=True)
+        return replace(self._facts, lost=None, place=place, notes=(*self._notes, *self._facts.notes), apart=True)
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` in the worker; a worker that dies or hangs ends the trial as `crash` or `timeout`."""
@@ -262,8 +261,7 @@ class Stations:
         Cost: about 10 s per process on a GPU, one after another.
         """
         fresh = replace(assignment, baseline=next(iter(outcome.ties), None), mode=mode, in_turn=Turns.held())
-        processes = assignment.effort.processes
-        return confirmed(outcome, final, processes, partial(self._outcomes, fresh), left_s)
+        return confirmed(outcome, final, assignment.effort.processes, partial(self._outcomes, fresh), left_s)
 
     def _outcomes(self, assignment: Assignment, questions: Sequence[FinalRequest]) -> Iterator[Outcome]:
         """The outcomes of fresh processes; one that fails is left out with a warning."""

@@ -22,7 +22,7 @@ from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.outcome import Outcome
-from triton_ops.evaluation.questions import StationFacts, StationStep
+from triton_ops.evaluation.questions import Answering, StationFacts, StationStep
 from triton_ops.evaluation.verify import Subject, Verifier, further_cases, odd_case
 from triton_ops.exceptions import ShapeMismatchError, TargetError
 from triton_ops.request import Effort, KernelProblem, TuneOptions, TuneRequest
@@ -98,12 +98,8 @@ class Assignment(KernelProblem):
         return Inline(self, tell)
 
 
-class Station(Protocol):
+class Station(Answering, Protocol):
     """Tries configs of one problem, one after another, and compares the best at the end."""
-
-    @property
-    def facts(self) -> StationFacts:
-        """The facts so far."""
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""

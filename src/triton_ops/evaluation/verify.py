@@ -591,5 +591,4 @@ def odd_case(tuned: KernelProblem) -> Case | None:
         argument_set = ArgumentSet(replace(source, problem=problem)(), operation.kernel.outputs)
     except Exception:  # noqa: BLE001 - the operation refuses the shape only when it makes its space or arguments
         return None
-    label = f"at {'x'.join(map(str, odd))}, "
-    return Case(argument_set, 0, label, holds=lambda config: space.why_not(config) is None)
+    return Case(argument_set, 0, f"at {'x'.join(map(str, odd))}, ", holds=lambda config: space.why_not(config) is None)

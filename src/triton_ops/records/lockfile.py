@@ -411,8 +411,7 @@ def _by_hand(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build(content: Mapping[str, Any]) -> Lockfile:
-    names = {"kind", "schema_version", Sealed.CHECKSUM, "devices", "entries"}
-    _only(content, names, "it")
+    _only(content, {"kind", "schema_version", Sealed.CHECKSUM, "devices", "entries"}, "it")
     plain = [{name: value for name, value in entry.items() if name != Sealed.CHECKSUM} for entry in content["entries"]]
     for entry in plain:
         _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
@@ -421,8 +420,7 @@ def _build(content: Mapping[str, Any]) -> Lockfile:
         for entry in plain:
             if isinstance(origin := entry.get("origin"), dict):
                 entry["origin"] = EntryOrigin.fields_of(origin)
-        plain_lock = {"devices": content.get("devices"), "entries": plain}
-        lock = Sealed.typed(plain_lock, Lockfile, Config.decode)
+        lock = Sealed.typed({"devices": content.get("devices"), "entries": plain}, Lockfile, Config.decode)
     return with_defaults(lock)
 
 

@@ -201,8 +201,7 @@ class Runs:
         run = next((run for path in self._paths() for run in _readable(path) if run.trials), None)
         if run is None or run.end is None or run.head.key_id != self._key_id:
             return None
-        name = run.head.effort.get("name")
-        return run if run.head.space.fingerprint != space and name == effort else None
+        return run if run.head.space.fingerprint != space and run.head.effort.get("name") == effort else None
 
     def trials(self, first: str = "") -> list[Trial]:
         """One trial for each config: that of the run `first`, else that of the newest other run in the same space."""

@@ -199,8 +199,7 @@ def device_for(device: str | None, runs_on: str, who: str) -> str:
     if runs_on == "any":
         return "cpu" if gpu_missing() else TorchDevice.current_name()
     if runs_on == "cuda" and (missing := gpu_missing()):
-        message = f"{who} runs on a GPU, and there is none: {missing}"
-        raise DeviceError(message, "cuda", "cpu", hint=DeviceError.NO_GPU)
+        raise DeviceError(f"{who} runs on a GPU, and there is none: {missing}", "cuda", "cpu", hint=DeviceError.NO_GPU)
     return _with_index(runs_on)
 
 

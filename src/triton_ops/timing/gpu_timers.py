@@ -193,8 +193,7 @@ class EventTimer(_QueuedTimer):
     def _flush(self) -> Any:
         torch, device = self._queue.torch, self._queue.device
         l2_bytes = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
-        size = max(_FLUSH_FACTOR * l2_bytes, _LEAST_FLUSH_BYTES)
-        return torch.empty(size, dtype=torch.uint8, device=device)
+        return torch.empty(max(_FLUSH_FACTOR * l2_bytes, _LEAST_FLUSH_BYTES), dtype=torch.uint8, device=device)
 
 
 REPLAY_MS = 0.2  # the least length of a replay: 200 times the events' resolution, 30 times the graph's own launch

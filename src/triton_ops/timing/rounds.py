@@ -593,5 +593,4 @@ class SharedTimer:
         if not self.cold or (self.mode or "").endswith("flushed") or self.device.is_cpu:
             return 1
         touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-        free = TorchDevice(self.device_name).free_bytes
-        return sets_needed(sum(touched.values()), self.device.l2_bytes, free) or 1
+        return sets_needed(sum(touched.values()), self.device.l2_bytes, TorchDevice(self.device_name).free_bytes) or 1

@@ -181,8 +181,7 @@ class TuningLoop:
 
     def _next(self) -> Ready | None:
         """Fill the feed and take its next proposal; None if the search must end, or wait for what is under way."""
-        count = len(self.trials) + len(self._under_way)
-        reason = self.budget.spent(count)
+        reason = self.budget.spent(len(self.trials) + len(self._under_way))
         if reason == "seconds" and not self._began:
             reason = None  # one trial is made in any case: a tune that goes on with others comes to its end
         default_began = any(each.ready.config == self.default for each in self._under_way)

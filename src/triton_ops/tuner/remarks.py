@@ -37,8 +37,7 @@ def tell_of_long_rounds(pair: Sequence[Trial], seconds: float | None) -> None:
     round_s = sum(trial.median_ms for trial in pair) / 1e3
     if len(pair) == 2 and round_s >= _LONG_ROUND_S:
         end = "until they can tell" if seconds is None else f"in the {seconds:.0f} s that are left"
-        text = "the best is compared with the default in 2 to 16 rounds of %.1f s, %s"
-        warn(text, round_s, end)
+        warn("the best is compared with the default in 2 to 16 rounds of %.1f s, %s", round_s, end)
 
 
 _FEWEST = 4  # compiled configs, before all of them mean anything

@@ -213,8 +213,7 @@ class RequestedTune:
         if folder is None or not _make_folder(folder, folder / Runs.FOLDER):
             yield Runs(None, key.id), Quarantine.of(folder, key)
             return
-        label = f"{key.kernel} {key.label}".rstrip()
-        waiting = partial(warn, "another process is tuning %s; waiting for it", label)
+        waiting = partial(warn, "another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
         late = threading.Timer(_GIVEN_UP_S, waiting)
         late.daemon = True
         with Folder(folder / Runs.FOLDER).locked(
@@ -378,8 +377,7 @@ class Tuning:
             if (pool := stack.enter_context(opened())) is not None:
                 self._compile_first(pool, nearby)
             wait_for_station = self.stations.begin(assignment, process, log.begun)
-            waits = self.effort.compiled_first
-            searcher = self._searcher(pool, (lambda: False) if waits else readiness(process))
+            searcher = self._searcher(pool, (lambda: False) if self.effort.compiled_first else readiness(process))
             loop = self._loop(log, searcher, pool)
             loop.prepare(incumbents, trials, [*first, *self._proof.first, *nearby])
             station = stack.enter_context(closing(wait_for_station()))
