@@ -253,7 +253,7 @@ class KernelCall:
         return tuple(name for name in alone if name not in {*self.restore_value, *self.reset_to_zero})
 
     @property
-    def first(self) -> dict[str, Any]:
+    def first(self) -> dict[str, object]:
         """The values of one config that may be taken: the first of a list, else the space's default."""
         if self.configs is not None:
             return dict(self.configs[0].all_kwargs())
@@ -325,7 +325,9 @@ class KernelCall:
             expected=policy not in (TUNE, ERROR) and not capturing(),
         )  # fmt: skip
 
-    def tuned(self, options: TuneOptions | None = None, space: ConfigSpace | None = None, **place: Any) -> TuningResult:
+    def tuned(
+        self, options: TuneOptions | None = None, space: ConfigSpace | None = None, **place: object
+    ) -> TuningResult:
         """The result of a tune for this call, with options and a space in place of those that the call brings.
 
         `place` are fields of `RequestedTune`: who listens, and what lets this tune have its device.
@@ -525,7 +527,7 @@ def _place(tensor: Any) -> int:
     return int(storage.data_ptr() or storage._cdata)
 
 
-def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:
+def _no_grid(_meta: Mapping[str, object]) -> tuple[int, ...]:
     raise LookupError("the grid of the call takes this one's place")
 
 

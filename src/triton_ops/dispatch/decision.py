@@ -80,7 +80,7 @@ class LaunchCount(itertools.repeat):  # type: ignore[type-arg]
         count.at_end = None
         return count
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """A copy, as in a copied module, counts for itself."""
         return LaunchCount, ()
 
@@ -325,7 +325,7 @@ class _Counts:
     def __init__(self) -> None:
         self._living: weakref.WeakKeyDictionary[LaunchCount, LaunchedConfig] = weakref.WeakKeyDictionary()
         self._ended: deque[tuple[LaunchedConfig, int]] = deque()
-        self._rows: dict[tuple[Any, ...], LaunchedConfig] = {}
+        self._rows: dict[tuple[object, ...], LaunchedConfig] = {}
         self._guard = ForkSafeLock()
 
     def add(self, decision: Decision) -> None:
@@ -371,7 +371,7 @@ def decisions() -> list[Decision]:
     return [decision for decides in list(_deciders) for decision in decides.decisions]
 
 
-def _add(rows: dict[tuple[Any, ...], LaunchedConfig], row: LaunchedConfig, launches: int) -> None:
+def _add(rows: dict[tuple[object, ...], LaunchedConfig], row: LaunchedConfig, launches: int) -> None:
     place = (row.kernel, row.problem, row.device, row.rung, row.config, row.why)
     if launches:
         rows[place] = replace(row, launches=launches + (rows[place].launches if place in rows else 0))
@@ -395,7 +395,7 @@ def report_text() -> str:
     return "\n".join([head, *(row.text for row in rows)])
 
 
-def report_json() -> dict[str, Any]:
+def report_json() -> dict[str, object]:
     """The launches of this process as plain JSON values."""
     rows = [{**vars(row), "config": dict(row.config), "passed": list(row.passed)} for row in launches()]
     return {"kind": KIND, "schema_version": SCHEMA_VERSION, "process": os.getpid(), "launches": rows}

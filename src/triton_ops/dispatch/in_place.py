@@ -105,7 +105,7 @@ class _Step:
     `before_ms` its time as it was.
     """
 
-    def __init__(self, call: Callable[[], Any], tolerance: Any) -> None:
+    def __init__(self, call: Callable[[], object], tolerance: object) -> None:
         gc.collect()  # in a circle of references, gradients of a step before would be added up on its stream
         torch = self.torch = require("torch", "tune_in_place")
         self._call, self._configs, before = call, dict[str, Config](), self._tensors()
@@ -159,7 +159,7 @@ class _Step:
         self._left.restore()
         del self._left
 
-    def __call__(self) -> Any:
+    def __call__(self) -> object:
         """Run once; the result has no gradient graph, which would keep streams of this run."""
         try:
             return Arguments((self._call(),)).map(lambda tensor: tensor.detach()).positional[0]
@@ -341,8 +341,8 @@ def _own_stream() -> Iterator[None]:
 
 
 def tune_in_place(
-    step: Callable[[], Any],
-    kernels: Iterable[Any] | None = None,
+    step: Callable[[], object],
+    kernels: Iterable[object] | None = None,
     budget_s: float = 60.0,
     *,
     name: str | None = None,

@@ -113,7 +113,7 @@ def _end(installed: _Installed) -> None:
             uninstall()
 
 
-def _put(installed: _Installed, place: Any, name: str, value: Any) -> None:
+def _put(installed: _Installed, place: object, name: str, value: object) -> None:
     """Put something in a place until `uninstall`, unless something else stands there by then."""
     before = getattr(place, name)
 

@@ -184,7 +184,7 @@ class _Calls:
         of_operations = list(self._of_operations.values())
         return [*self.shipped.values(), *(call.decision for calls in of_operations for call in list(calls.values()))]
 
-    def call(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def call(self, operation: Operation, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Run the winner of the call's problem, or the default."""
         if (calls := self._of_operations.get(id(operation))) is None:
             if len(self._of_operations) >= _MOST:
@@ -213,7 +213,7 @@ class _OfOperation(KnownCalls[KnownCall]):
         self._operation = operation
         self._launches: dict[Config, _DirectLaunches] = {}
 
-    def _known(self, args: Sequence[Any], kwargs: Mapping[str, Any], place: Any) -> KnownCall:
+    def _known(self, args: Sequence[object], kwargs: Mapping[str, object], place: object) -> KnownCall:
         values = _named(self._operation, args, kwargs)
         if place is None:  # such as a tensor without strides or an address
             for name, value in values.items():
@@ -221,7 +221,7 @@ class _OfOperation(KnownCalls[KnownCall]):
                     TensorSpec.check_strided(value, name)
         return self.of(place, lambda: self._decided(values, list(values)[: len(args)]))
 
-    def _decided(self, values: Mapping[str, Any], names: Sequence[str]) -> KnownCall:
+    def _decided(self, values: Mapping[str, object], names: Sequence[str]) -> KnownCall:
         """What a call comes to, whose positional arguments have these `names`."""
         operation = self._operation
         decision, arguments = safely_decided(operation, values), Arguments(keyword=dict(values))
@@ -233,7 +233,7 @@ class _OfOperation(KnownCalls[KnownCall]):
         run = self._direct(config) or partial(_launched, executable_of(operation, config, values), names)
         return KnownCall(run, decision.counted.count.up, decision.ask, decision.within, decision)
 
-    def _direct(self, config: Config) -> Callable[..., Any] | None:
+    def _direct(self, config: Config) -> Callable[..., object] | None:
         kernel = self._operation.kernel
         if not isinstance(kernel, TritonKernel) or not kernel.only_launches:
             return None
@@ -242,7 +242,7 @@ class _OfOperation(KnownCalls[KnownCall]):
         return launches.run
 
 
-def _launched(executable: Executable, names: Sequence[str], *args: Any, **kwargs: Any) -> Any:
+def _launched(executable: Executable, names: Sequence[str], *args: object, **kwargs: object) -> object:
     return executable.launch(Arguments(keyword={**dict(zip(names, args, strict=False)), **kwargs}))
 
 
@@ -259,7 +259,7 @@ class _DirectLaunches:
         answer = Found(config=config, rung=EXPLICIT, why="it is this config's kernel")
         self._decision = Decision(found=answer, kernel=kernel.name, problem="", config=own)
 
-    def run(self, *args: Any, **kwargs: Any) -> None:
+    def run(self, *args: object, **kwargs: object) -> None:
         """Launch."""
         if self._fast.call(self._grid, *args, **kwargs) is not None:
             return
@@ -276,7 +276,7 @@ class _DirectLaunches:
 _calls = _Calls()
 
 
-def called(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def called(operation: Operation, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
     """Return what an operation's kernel returns with the config of the problem; raises UntunedError."""
     return (_outside_of_graphs() if _DYNAMO in sys.modules else _calls.call)(operation, args, kwargs)
 
@@ -287,7 +287,7 @@ def _outside_of_graphs() -> Any:
     return require("torch", "torch.compile").compiler.disable(_calls.call)
 
 
-def _named(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _named(operation: Operation, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
     """The arguments of a call by name; raises KernelTypeError if there are too many, or one is given twice."""
     names = list(getattr(operation.kernel, "parameter_names", ()))
     if len(args) > len(names):
@@ -332,7 +332,7 @@ def _of_other_space(
     return replace(miss, found=winner, policy=None)
 
 
-def executable_of(operation: Operation, config: Config, values: Mapping[str, Any]) -> Executable:
+def executable_of(operation: Operation, config: Config, values: Mapping[str, object]) -> Executable:
     """The operation's kernel with a config, for arguments by name."""
     if isinstance(operation.kernel, CompilesAtLaunch):
         return operation.kernel.executable(config)
@@ -343,7 +343,7 @@ _tuning: ContextVar[Mapping[str, Any] | None] = ContextVar("triton_ops_tuning", 
 
 
 @contextmanager
-def tuning(**options: Any) -> Iterator[None]:
+def tuning(**options: object) -> Iterator[None]:
     """Inside, the shipped kernels of this package tune each problem that has no winner yet, before they run it.
 
     The arguments of a call are copied for its tune, so that the call itself computes what it always does.
@@ -399,7 +399,7 @@ def config_for(
     return decision.found.config
 
 
-def _by_class(values: Mapping[str, Any], name: str, folder: str, decide: Callable[[], Decision]) -> Decision | None:
+def _by_class(values: Mapping[str, object], name: str, folder: str, decide: Callable[[], Decision]) -> Decision | None:
     """The decision that a call shares with its class of sizes; None where each problem of it is decided by itself."""
     numbers = tuple((key, _of_class(value)) for key, value in values.items())
     hash(numbers)  # sizes that are traced are taken as they are from here on

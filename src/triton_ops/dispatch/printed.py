@@ -14,7 +14,7 @@ from triton_ops.values import Trial, TuningResult
 class Printed:
     """Writes a line for each config and one for the winner to stdout, in Triton's words, with the values of the key."""
 
-    def __init__(self, kernel: str, key: Any) -> None:
+    def __init__(self, kernel: str, key: object) -> None:
         self._kernel, self._key = kernel, key
 
     def started(self, plan: RunPlan) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from functools import cache, partial, reduce
 from math import inf
@@ -95,7 +96,7 @@ class Conditions:
         return same, pins, sorted(doubts, key=lambda text: "/" in text or "%" in text)  # after what excludes 0
 
 
-def put(text: str, sizes: Mapping[str, Any]) -> str:
+def put(text: str, sizes: Mapping[str, object]) -> str:
     """A text with what stands for these sizes."""
     return _NAME.sub(lambda name: str(sizes.get(name[0], name[0])), text)
 
@@ -136,13 +137,13 @@ class Traced(int):
         return count
 
 
-def text_of(number: Any) -> str:
+def text_of(number: object) -> str:
     """The expression of a number."""
     return number.text if isinstance(number, Traced) else repr(number)
 
 
-def _computed(run: Callable[..., Any], form: str, idle: int | None = None) -> Callable[..., Any]:
-    def compute(self: Traced, other: Any) -> Any:
+def _computed(run: Callable[..., int], form: str, idle: int | None = None) -> Callable[..., int]:
+    def compute(self: Traced, other: object) -> int:
         if not isinstance(other, int):
             return run(self.pinned(), other)
         if type(other) is int and other == idle:
@@ -153,8 +154,8 @@ def _computed(run: Callable[..., Any], form: str, idle: int | None = None) -> Ca
     return compute
 
 
-def _compared(run: Callable[..., Any], sign: str) -> Callable[..., Any]:
-    def compare(self: Traced, other: Any) -> Any:
+def _compared(run: Callable[..., bool], sign: str) -> Callable[..., bool]:
+    def compare(self: Traced, other: object) -> bool:
         if not isinstance(other, int):
             return run(self.pinned(), other)
         answer = run(int.__int__(self), plain(other))
@@ -167,7 +168,7 @@ def _compared(run: Callable[..., Any], sign: str) -> Callable[..., Any]:
     return compare
 
 
-def _taken(run: Callable[..., Any]) -> Callable[..., Any]:
+def _taken(run: Callable[..., object]) -> Callable[..., object]:
     return lambda self, *args: run(self.pinned(), *args)
 
 
@@ -183,7 +184,7 @@ for _name in _TAKEN:
 setattr(Traced, "__neg__", lambda self: 0 - self)  # noqa: B010 - as the others
 
 
-def traced_in(value: Any) -> Iterator[Traced]:
+def traced_in(value: object) -> Iterator[Traced]:
     """Every traced number in a value, also inside of containers."""
     for each in Arguments.tensors_in([value], lambda one: isinstance(one, (Traced, slice))):
         if isinstance(each, slice):
@@ -206,7 +207,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def taken(values: Mapping[str, Any]) -> dict[str, Any]:
+def taken(values: Mapping[str, object]) -> dict[str, object]:
     """The values with plain numbers, which another call has to have too."""
     return {name: value.pinned() if isinstance(value, Traced) else value for name, value in values.items()}
 
@@ -234,7 +235,7 @@ class Sizes:
             return own[1]
         return tuple(tensor.shape), tuple(tensor.stride())
 
-    def pin(self, *values: Any) -> None:
+    def pin(self, *values: object) -> None:
         """Have calls differ that have other sizes of the tensors, and other numbers, among these values."""
         for value in values:
             for number in traced_in(self._memory.get(id(value), (value,))):
@@ -293,12 +294,12 @@ def _viewed(sizes: Sizes, tensor: Any, extents: Any = None, *more: Any, **_dtype
     return _row_major(shape)
 
 
-def _alike(sizes: Sizes, tensor: Any, **_: Any) -> Memory | None:
+def _alike(sizes: Sizes, tensor: object, **_: object) -> Memory | None:
     memory = sizes.of(tensor)
     return memory if _is_contiguous(*memory) else None
 
 
-def _turned(sizes: Sizes, tensor: Any, one: int = 0, other: int = 1) -> Memory | None:
+def _turned(sizes: Sizes, tensor: object, one: int = 0, other: int = 1) -> Memory | None:
     shape, stride = map(list, sizes.of(tensor))
     if len(shape) <= max(one, other) or not shape:
         return None
@@ -313,7 +314,7 @@ def _rules() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Mem
     torch = require("torch", "a known call")
     tensor = torch.Tensor
 
-    def part(which: int) -> Callable[..., Any]:
+    def part(which: int) -> Callable[..., object]:
         return lambda shape, stride, axis=None: (shape, stride)[which] if axis is None else (shape, stride)[which][axis]
 
     reads: dict[Any, Callable[..., Any]] = {
@@ -336,7 +337,7 @@ def _rules() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Mem
 
 
 @cache
-def sizes_seen() -> Any:
+def sizes_seen() -> Callable[..., AbstractContextManager[object]]:
     """The mode of torch in which `sizes()` of a thread, where there are any, see its functions."""
     overrides = require("torch.overrides", "a known call")
 
@@ -345,7 +346,10 @@ def sizes_seen() -> Any:
             super().__init__()
             self._recorder = recorder
 
-        def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, func: Callable[..., object], _types: object, args: Sequence[object] = (),
+            kwargs: Mapping[str, object] | None = None,
+        ) -> object:  # fmt: skip
             recorder = self._recorder()
             kwargs = kwargs or {}
             return func(*args, **kwargs) if recorder is None else recorder.sizes.seen(func, args, kwargs)
