@@ -17,7 +17,7 @@ from triton_ops.backend.constant_roles import NUMBERED, ConstantRole, SourceRole
 from triton_ops.backend.kernel_source import KernelSource, blocks_of, is_false
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments
-from triton_ops.backend.triton_compiler import RULES, RuleInput
+from triton_ops.backend.rules import RULES, RuleInput
 from triton_ops.base import cached_property
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError
@@ -179,8 +179,7 @@ class ReadSpace:
     def _grid_with(self, grid: Any, name: str, value: Any) -> tuple[int, ...] | None:
         meta = {**self._source.defaults, **{n: v for n, v in self.derived.items() if v}, **self.first, **self._values}
         try:
-            extents = grid({**meta, name: value}) if callable(grid) else grid
-            return tuple(int(extent) for extent in extents)
+            return tuple(int(extent) for extent in (grid({**meta, name: value}) if callable(grid) else grid))
         except Exception:  # noqa: BLE001 - the caller's own function, of what is not all known here
             return None
 

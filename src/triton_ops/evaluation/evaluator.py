@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, fill_with_poison
 from triton_ops.base import warn
+from triton_ops.evaluation.cases import Subject
 from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.questions import StationStep
-from triton_ops.evaluation.verify import Subject, Verifier
+from triton_ops.evaluation.verify import Verifier
 from triton_ops.exceptions import CacheError
 from triton_ops.processes import TerminatedError
 from triton_ops.space import Config, Members

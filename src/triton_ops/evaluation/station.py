@@ -16,6 +16,7 @@ from typing import ClassVar, Protocol
 from triton_ops.backend import ArgumentSet, CandidateError, CompilesAhead
 from triton_ops.base import require
 from triton_ops.device import TorchDevice, Turns
+from triton_ops.evaluation.cases import Subject, further_cases, odd_case
 from triton_ops.evaluation.evaluator import Evaluator
 from triton_ops.evaluation.expected import Standard
 from triton_ops.evaluation.finals import FinalRequest, compare_finalists
@@ -23,7 +24,7 @@ from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.questions import Answering, StationFacts, StationStep
-from triton_ops.evaluation.verify import Subject, Verifier, further_cases, odd_case
+from triton_ops.evaluation.verify import Verifier
 from triton_ops.exceptions import ShapeMismatchError, TargetError
 from triton_ops.request import Effort, KernelProblem, TuneOptions, TuneRequest
 from triton_ops.space import Config, Members

@@ -38,21 +38,15 @@ from triton_ops.records import (
 from triton_ops.request import Effort, TuneOptions, TuneRequest
 from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.space import Config
+from triton_ops.tuner.expectation import Expectation
 from triton_ops.tuner.feeds import CompiledFeed, Compiles, DirectFeed, wait_for_one
 from triton_ops.tuner.gate import FirstConfigs, Gate, not_within_itself
+from triton_ops.tuner.late_priors import readiness, searcher_over
 from triton_ops.tuner.loop import TuningLoop
-from triton_ops.tuner.priors import (
-    Expectation,
-    Survey,
-    coming_priors,
-    in_use,
-    readiness,
-    searcher_over,
-    transfers_to,
-    winners_nearby,
-)
+from triton_ops.tuner.priors import coming_priors, in_use, transfers_to, winners_nearby
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, device_error, failed, record_of, result_of
 from triton_ops.tuner.remarks import cut_note, pitfall_notes, tell_of_long_rounds, untold
+from triton_ops.tuner.survey import Survey
 from triton_ops.tuner.trials import limited_registers
 from triton_ops.tuner.wrong_results import TileProof
 from triton_ops.values import Key, Trial, TuningResult
