@@ -23,11 +23,11 @@ from triton_ops.backend import (
     Arguments,
     CompilesAtLaunch,
     Executable,
+    LaunchesAlone,
     MayCrash,
     Operation,
     ScratchAllocator,
     Source,
-    TritonKernel,
     TritonProcess,
 )
 from triton_ops.base import inform, require, warn
@@ -235,10 +235,10 @@ class _OfOperation(KnownCalls[KnownCall]):
 
     def _direct(self, config: Config) -> Callable[..., object] | None:
         kernel = self._operation.kernel
-        if not isinstance(kernel, TritonKernel) or not kernel.only_launches:
+        if not isinstance(kernel, LaunchesAlone) or (alone := kernel.alone) is None:
             return None
         if (launches := self._launches.get(config)) is None:
-            launches = self._launches[config] = _DirectLaunches(kernel, config)
+            launches = self._launches[config] = _DirectLaunches(kernel.name, *alone, config)
         return launches.run
 
 
@@ -249,21 +249,21 @@ def _launched(executable: Executable, names: Sequence[str], *args: object, **kwa
 class _DirectLaunches:
     """The launches of a kernel with one config, known as those of a decorator that has this one alone."""
 
-    def __init__(self, kernel: TritonKernel, config: Config) -> None:
-        self._kernel, self._config = kernel, config
-        grids = KnownGrids((*kernel.parameter_names, *config))
-        self._grid = lambda meta: grids.of(kernel.grid, {**meta, **config})
+    def __init__(self, name: str, function: Any, grid: Callable[[Mapping[str, Any]], Any], config: Config) -> None:
+        self._function, self._config = function, config
+        grids = KnownGrids((*function.arg_names, *config))
+        self._grid = lambda meta: grids.of(grid, {**meta, **config})
         own = SimpleNamespace(kwargs=dict(config), all_kwargs=lambda: config)
-        self._owner = SimpleNamespace(fn=kernel.function, configs=[own], cache={}, best_config=own)
-        self._fast = FastLaunch(kernel.function, (), self._owner)
+        self._owner = SimpleNamespace(fn=function, configs=[own], cache={}, best_config=own)
+        self._fast = FastLaunch(function, (), self._owner)
         answer = Found(config=config, rung=EXPLICIT, why="it is this config's kernel")
-        self._decision = Decision(found=answer, kernel=kernel.name, problem="", config=own)
+        self._decision = Decision(found=answer, kernel=name, problem="", config=own)
 
     def run(self, *args: object, **kwargs: object) -> None:
         """Launch."""
         if self._fast.call(self._grid, *args, **kwargs) is not None:
             return
-        changes, launcher = self._fast.changes, TritonProcess.launcher_of(self._kernel.function)
+        changes, launcher = self._fast.changes, TritonProcess.launcher_of(self._function)
         launch = partial(launcher, *args, grid=self._grid, warmup=False, **kwargs, **self._config)
         compiled = ScratchAllocator.around(launch)()
         plain = all(Arguments.is_tensor(value) or type(value) in _PLAIN for value in (*args, *kwargs.values()))
