@@ -449,8 +449,7 @@ class LauncherKernel(CompiledByTriton):
 
         Raises `TargetError` if the function cannot be run without computing, `CandidateError` if it launches no kernel.
         """
-        call = functools.partial(self.launch, **config)
-        if not (kernels := dry_run(call, arguments.described())):
+        if not (kernels := dry_run(functools.partial(self.launch, **config), arguments.described())):
             raise self._no_launch_error()
         return kernels
 

@@ -15,8 +15,7 @@ from typing import Any
 from triton_ops.base import require, warn
 from triton_ops.device import Calibration, gpu_missing, probe
 from triton_ops.exceptions import DeviceError
-from triton_ops.timing.gpu_timers import CaptureError, EmptyCaptureError, EventTimer, GraphTimer
-from triton_ops.timing.timer import Launch, Timer
+from triton_ops.timing import CaptureError, EmptyCaptureError, EventTimer, GraphTimer, Launch, Timer
 
 _REPEATS = 5
 _COPY_FACTOR = 20  # times L2: a repeated copy finds none of its data in L2
@@ -120,8 +119,7 @@ def _mma_tflops(torch: Any, dtype: str) -> float | None:
     else:
         matrix = random.to(getattr(torch, dtype))
         product = partial(torch.mm, matrix, matrix, out=torch.empty_like(matrix))
-    each_ms = _best_ms(EventTimer(cache="warm"), product, 5)
-    return float(2 * _MATRIX**3 / (each_ms * 1e9))
+    return float(2 * _MATRIX**3 / (_best_ms(EventTimer(cache="warm"), product, 5) * 1e9))
 
 
 def _best_ms(timer: Timer, call: Callable[[], Any], launches: int) -> float:

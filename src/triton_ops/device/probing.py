@@ -262,8 +262,7 @@ def probe(device: str | None = None) -> DeviceSpec:
     torch = None if unasked else require("torch", "finding the GPU")
     _, colon, number = (device or "").partition(":")
     index = int(number) if colon else 0 if torch is None else torch.cuda.current_device()
-    count = len(unasked) if torch is None else torch.cuda.device_count()
-    _check_index(index, count)
+    _check_index(index, len(unasked) if torch is None else torch.cuda.device_count())
     return _with_peaks((unasked if torch is None else described_by_torch(torch))[index])
 
 

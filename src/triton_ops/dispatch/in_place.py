@@ -212,8 +212,7 @@ class _Step:
     def time_on(self, device: str, seed: int) -> None:
         """Choose the clock: that of graphs, or another one where the step as it is cannot be captured."""
         for mode in [None] if device == "cpu" else ["graph-warm", "event-warm"]:
-            timers = timing.SharedTimer(probe(device), device, cold=False, mode=mode)
-            self._timer = timers.start(timing.Launch(self))
+            self._timer = timing.SharedTimer(probe(device), device, cold=False, mode=mode).start(timing.Launch(self))
             try:
                 self.sampler({})
                 break

@@ -235,8 +235,7 @@ class Ladder:
         """Winners of packages, and of problems nearby: the nearest first, and own records before those of packages."""
         if question.key.unknown is None:
             others = shipped(question.asked, passed, drifted=question.near) if _sources.limits.packages else ()
-            ranked = [*self._lent(question), *others]
-            for _, answer in sorted(ranked, key=lambda pair: pair[0]):
+            for _, answer in sorted([*self._lent(question), *others], key=lambda pair: pair[0]):
                 yield answer
         passed.append("borrowed: no record of this kernel and device is near enough")
 
@@ -309,8 +308,7 @@ def left_undecided(record: Record) -> str | None:
 
 
 def _borrowed(asked: Key, other: Key, config: Config, record: str, how: str) -> Found:
-    differs = _said(asked.differences(other))
-    why = f"borrowed from {other.label or record}, which differs in {differs}; {how}"
+    why = f"borrowed from {other.label or record}, which differs in {_said(asked.differences(other))}; {how}"
     return Found(config=config, rung=BORROWED, why=why, record=record)
 
 

@@ -116,12 +116,11 @@ class _Writer:
                     changed += [f"{name} != {pins[name]}" for name in names if name in pins]
         if not reads:
             raise UnrepeatableError("no size may change")
-        others = [*changed, *differs, "False"]
         return [
             f"if {' or '.join(ranks)}:",
             "    return miss",
             *reads,
-            f"if {' or '.join(others)}:",
+            f"if {' or '.join([*changed, *differs, 'False'])}:",
             "    return miss",
             *lines,
         ]

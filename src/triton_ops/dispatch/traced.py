@@ -148,8 +148,7 @@ def _computed(run: Callable[..., int], form: str, idle: int | None = None) -> Ca
             return run(self.pinned(), other)
         if type(other) is int and other == idle:
             return self
-        text = form.format(self.text, text_of(other))
-        return Traced.of(run(int.__int__(self), plain(other)), text, self.conditions)
+        return Traced.of(run(int.__int__(self), plain(other)), form.format(self.text, text_of(other)), self.conditions)
 
     return compute
 
@@ -339,9 +338,8 @@ def _rules() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Mem
 @cache
 def sizes_seen() -> Callable[..., AbstractContextManager[object]]:
     """The mode of torch in which `sizes()` of a thread, where there are any, see its functions."""
-    overrides = require("torch.overrides", "a known call")
 
-    class Seen(overrides.TorchFunctionMode):  # type: ignore[misc, name-defined]
+    class Seen(require("torch.overrides", "a known call").TorchFunctionMode):  # type: ignore[misc]
         def __init__(self, recorder: Callable[[], Any]) -> None:
             super().__init__()
             self._recorder = recorder

@@ -208,8 +208,7 @@ class Lifted:
         copies = [(each, each.memory.clone()) for each in self._unsaved(tensors)]
         before = [_version(tensor) for tensor in tensors]
         answer = func(*args, **kwargs)
-        versions = zip(tensors, before, strict=True)
-        targets = [tensor for tensor, version in versions if _version(tensor) != version]
+        targets = [tensor for tensor, version in zip(tensors, before, strict=True) if _version(tensor) != version]
         for block, copy in copies if targets else ():
             block.before = copy
         results = [*Arguments.tensors_in((answer,)), *targets]

@@ -461,8 +461,7 @@ class FollowedLockfile:
     def shared() -> tuple[Lockfile, ...]:
         """The lockfiles of packages, in the order in which they were shared."""
         # Another thread may import a package that shares one meanwhile.
-        lockfiles = tuple(FollowedLockfile.SHARED.values())
-        return tuple(lock for each in lockfiles if (lock := each.read()) is not None)
+        return tuple(lock for each in tuple(FollowedLockfile.SHARED.values()) if (lock := each.read()) is not None)
 
     @staticmethod
     def shared_entries(key: Key) -> Iterator[LockEntry]:

@@ -103,8 +103,7 @@ class Quarantine:
             entries = readable(self._path, StoredFile(self._path).lines(), _Entry, loss="their configs are run again")
             return [entry.trial for entry in entries]
         except OSError as error:
-            reason = error.strerror or error
-            warn("%s cannot be read (%s): configs that crashed will be run again", self._path, reason)
+            warn("%s cannot be read (%s): configs that crashed will be run again", self._path, error.strerror or error)
             return []
 
 

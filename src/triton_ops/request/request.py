@@ -225,8 +225,7 @@ def _with_index(device_name: str) -> str:
 
 
 def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[str, Any], ...]:
-    places = arguments.positional_names(kernel)
-    names = [name or f"arg{place}" for place, name in enumerate(places)]
+    names = [name or f"arg{place}" for place, name in enumerate(arguments.positional_names(kernel))]
     items = [*zip(names, arguments.positional, strict=True), *arguments.keyword.items()]
     return tuple((name, spec_of(value)) for name, value in items)
 
@@ -370,8 +369,7 @@ class TuneProblem:
         shape = None if self.shape is None else tuple(self.shape)
         problem = operation.problem(shape, self.dtype)
         name = device_for(device, operation.device, operation.name)
-        maker = GeneratedArguments(operation, problem, name, seed, shape, self.dtype)
-        return operation.kernel, problem, name, maker
+        return operation.kernel, problem, name, GeneratedArguments(operation, problem, name, seed, shape, self.dtype)
 
 
 _Parts: TypeAlias = tuple[Kernel, Problem, str, "GeneratedArguments | CopiedArguments"]

@@ -66,8 +66,7 @@ class DelayedQueue:
     def round(self) -> Iterator[None]:
         """Take the rest that is due, queue a delay, let the caller queue its work, and wait until the work is done."""
         torch = self.torch
-        delay_s = self._delay_ms / 1e3
-        with torch.cuda.device(self.device), self._pace.stretch(idle_s=delay_s):
+        with torch.cuda.device(self.device), self._pace.stretch(idle_s=self._delay_ms / 1e3):
             torch.cuda._sleep(int(self._delay_ms * _CYCLES_PER_MS))
             delayed = torch.cuda.Event()
             delayed.record()
@@ -272,8 +271,7 @@ class GraphTimer(_QueuedTimer):
                 _leave_capture(torch)
                 first = error.__context__ or error  # what ended the capture, before its end was an error too
                 raise CaptureError(f"the launch cannot be captured: {first}".splitlines()[0]) from error
-        tells = hasattr(graph, "raw_cuda_graph")
-        nodes = TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if tells else None
+        nodes = TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
         if nodes is not None and nodes < unrolled:
             raise EmptyCaptureError(f"{unrolled} captured launches are {nodes} nodes: the work is done elsewhere")
         if hasattr(graph, "instantiate"):
