@@ -16,7 +16,7 @@ _NAMES = {
     ".portable": "Packed",
     ".private": "ArgumentSet Protection fill_with_poison",
     ".read_space": "ReadSpace",
-    ".roles": "Arguments CandidateError CompilesAtLaunch Executable Kernel MayCrash PreparedCall StandIn",
+    ".roles": "Arguments CandidateError CompilesAtLaunch Executable Kernel LaunchesAlone MayCrash PreparedCall StandIn",
     ".taken": "launches_are_taken launches_taken replaced",
     ".triton_compiler": "Built TritonCompiler",
     ".triton_kernel": "TritonKernel",
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.roles import CompilesAtLaunch as CompilesAtLaunch
     from triton_ops.backend.roles import Executable as Executable
     from triton_ops.backend.roles import Kernel as Kernel
+    from triton_ops.backend.roles import LaunchesAlone as LaunchesAlone
     from triton_ops.backend.roles import MayCrash as MayCrash
     from triton_ops.backend.roles import PreparedCall as PreparedCall
     from triton_ops.backend.roles import StandIn as StandIn

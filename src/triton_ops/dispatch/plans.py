@@ -49,7 +49,6 @@ from triton_ops.dispatch.recorder import (
     is_recording,
     operators_seen,
     recording,
-    tensors_in,
 )
 from triton_ops.dispatch.traced import Traced, plain, put, sizes_seen, traced_in
 from triton_ops.request import MISS, KnownCall, KnownCalls
@@ -62,18 +61,18 @@ _MOST_FAMILIES, _MOST_RECORDED, _MOST_PLANS = 4_096, 1_024, 128  # of one functi
 class _Writer:
     """Writes the plan of what was recorded."""
 
-    def __init__(self, recorder: Recorder, result: Any, *, general: bool = False) -> None:
+    def __init__(self, recorder: Recorder, result: object, *, general: bool = False) -> None:
         self._recorder, self._result, self._general = recorder, result, general
         self._space: dict[str, Any] = {"miss": MISS, "next": next, "len": len}
         self._lines: list[str] = []
         self._descriptors = 0
 
-    def plan(self) -> Callable[..., Any]:
+    def plan(self) -> Callable[..., object]:
         """The function that repeats the call with other tensors; raises UnrepeatableError."""
         recorder = self._recorder
         if recorder.refusal:
             raise UnrepeatableError(recorder.refusal)
-        for tensor in tensors_in(self._result):
+        for tensor in Arguments.tensors_in([self._result]):
             self._want(recorder.known(tensor))
         for step in reversed(recorder.steps):
             self._want_inputs(step)
@@ -88,7 +87,7 @@ class _Writer:
         source = f"def made({given}):\n    def plan({values}):\n{body}    return plan"
         scope: dict[str, Any] = {}
         exec(_code(source), scope)
-        function: Callable[..., Any] = scope["made"](**self._space)
+        function: Callable[..., object] = scope["made"](**self._space)
         return function
 
     def _with_sizes(self, lines: Sequence[str]) -> list[str]:
@@ -117,12 +116,11 @@ class _Writer:
                     changed += [f"{name} != {pins[name]}" for name in names if name in pins]
         if not reads:
             raise UnrepeatableError("no size may change")
-        others = [*changed, *differs, "False"]
         return [
             f"if {' or '.join(ranks)}:",
             "    return miss",
             *reads,
-            f"if {' or '.join(others)}:",
+            f"if {' or '.join([*changed, *differs, 'False'])}:",
             "    return miss",
             *lines,
         ]
@@ -276,13 +274,13 @@ class _Writer:
             self._lines += [f"{name}.{each} = {self._written(fact)}" for each, fact in traced.items()]
         return name
 
-    def _argument_of_call(self, tensor: Any) -> str:
+    def _argument_of_call(self, tensor: object) -> str:
         name = self._recorder.known(tensor).name
         if name not in self._recorder.names:
             raise UnrepeatableError("what a call depends on is read from another tensor than its arguments")
         return name
 
-    def _written(self, value: Any) -> str:
+    def _written(self, value: object) -> str:
         if Arguments.is_tensor(value):
             return self._recorder.known(value).name
         if not self._general:
@@ -296,7 +294,7 @@ class _Writer:
             return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
         return self._constant(value)
 
-    def _constant(self, value: Any) -> str:
+    def _constant(self, value: object) -> str:
         for name, known in self._space.items():
             if known is value:
                 return name
@@ -306,7 +304,7 @@ class _Writer:
 
 
 @cache
-def _others() -> dict[str, Callable[[], Any]]:
+def _others() -> dict[str, Callable[[], object]]:
     """What tells of others that see or change what torch does: each gives something false where there are none."""
     own = require("torch", "a known call")._C
     return {
@@ -315,15 +313,15 @@ def _others() -> dict[str, Callable[[], Any]]:
     }  # fmt: skip
 
 
-def _missed(*_values: Any) -> Any:
+def _missed(*_values: object) -> object:
     return MISS
 
 
-def _by_name(function: Callable[..., Any], count: int, names: Sequence[str], *values: Any) -> Any:
+def _by_name(function: Callable[..., object], count: int, names: Sequence[str], *values: object) -> object:
     return function(*values[:count], **dict(zip(names, values[count:], strict=True)))
 
 
-def _plainly(run: Any, **_arguments: Any) -> Any:
+def _plainly(run: Callable[..., object], **_arguments: object) -> Callable[..., object]:
     return run
 
 
@@ -338,8 +336,8 @@ class PlannedCalls(KnownCalls[KnownCall]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __init__(
-        self, function: Callable[..., Any], around: Callable[..., Any] = _plainly,
-        counts: Callable[..., Any] | None = None,
+        self, function: Callable[..., object], around: Callable[..., Callable[..., object]] = _plainly,
+        counts: Callable[..., object] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(self._decided, ["autocast", "gradients"], in_order=True, counts=counts)
         self._recordings: Counter[Any] = Counter()  # of families
@@ -355,7 +353,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
 
     forget = clear
 
-    def _decided(self, args: Sequence[Any], kwargs: Mapping[str, Any], place: Any) -> KnownCall:
+    def _decided(self, args: Sequence[object], kwargs: Mapping[str, object], place: Any) -> KnownCall:
         run = partial(_by_name, self._function, len(args), tuple(kwargs)) if kwargs else self._function
         around = partial(self._around, args=args, kwargs=kwargs)
         if is_recording():  # it is a part of what is recorded
@@ -367,7 +365,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
             return KnownCall(partial(self._recorded, place, family, run, around))
         return KnownCall(around(run), partial(self._note, place, family))
 
-    def _note(self, place: Any, family: Any) -> None:
+    def _note(self, place: object, family: object) -> None:
         """Note that a pattern was met, and that its call gave no error."""
         if place is None:
             return
@@ -379,15 +377,16 @@ class PlannedCalls(KnownCalls[KnownCall]):
             self.keep(place, KnownCall(_missed))
 
     def _recorded(
-        self, place: Any, family: Any, run: Callable[..., Any], around: Callable[..., Any], *values: Any
-    ) -> Any:
+        self, place: object, family: object, run: Callable[..., object],
+        around: Callable[..., Callable[..., object]], *values: object,
+    ) -> object:  # fmt: skip
         recorder = Recorder(values)
         with recording(recorder), operators_seen()(), sizes_seen()(current.get):  # each thread has modes of its own
             result = run(*values)
         output = around(lambda *_: result)(*values)
         plans = self.general.get(family)
         self.pop(place, None)
-        plan: Callable[..., Any] | None
+        plan: Callable[..., object] | None
         try:
             plan = _Writer(recorder, result).plan()
         except UnrepeatableError as why:
@@ -406,7 +405,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
         return output
 
 
-def planned(function: Callable[..., Any], counts: Callable[..., Any] | None = None) -> Callable[..., Any]:
+def planned(function: Callable[..., object], counts: Callable[..., object] | None = None) -> Callable[..., object]:
     """A function of values, whose known calls are repeated by plans."""
     calls = PlannedCalls(function, counts=counts)
     return lambda *args, **kwargs: calls.call(*args, **kwargs)
@@ -421,12 +420,12 @@ def forget_plans() -> None:
         calls.forget()
 
 
-def forgets_with_plans(calls: Any) -> None:
+def forgets_with_plans(calls: object) -> None:
     """Have `forget` called where plans are forgotten."""
     _planned.add(calls)
 
 
-def shortcut(function: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
+def shortcut(function: Callable[..., object], args: Sequence[object]) -> Callable[..., object]:
     """What calls a function with arguments like these, past the look-up of its plans where it has some.
 
     Whoever uses it looks up all that a plan's place holds.
@@ -435,7 +434,7 @@ def shortcut(function: Callable[..., Any], args: Sequence[Any]) -> Callable[...,
     if not isinstance(calls, PlannedCalls) or (place := calls.place(args, {})) is None:
         return function
 
-    def run(*values: Any) -> Any:
+    def run(*values: object) -> object:
         known = calls.get(place)
         output = MISS if known is None else known.run(*values)
         return function(*values) if output is MISS else output

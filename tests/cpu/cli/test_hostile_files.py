@@ -10,6 +10,7 @@ from tests.records import record
 from triton_ops.base import DamagedError, Sealed
 from triton_ops.base import plain as _plain
 from triton_ops.benchmark import ConfigCache
+from triton_ops.cli.bundle import import_records
 from triton_ops.device import Calibration
 from triton_ops.exceptions import CacheError, ConfigValueError, RecordingError, TritonKernelError
 from triton_ops.lab.recording import read_recording
@@ -21,7 +22,6 @@ from triton_ops.records import (
     Misses,
     Quarantine,
     Run,
-    import_records,
     lockfile,
 )
 from triton_ops.records import store as lines

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from triton_ops.cli.microbenchmarks import calibrate
 from triton_ops.cost_model import Model
 from triton_ops.device import Calibration, DeviceSpec, Machine, gpu_missing
 from triton_ops.device.machine import calibration_path
 from triton_ops.exceptions import CacheError, DeviceError
-from triton_ops.timing.microbenchmarks import calibrate
 
 NAME = "NVIDIA H200"
 FOUND = Calibration(

@@ -23,7 +23,7 @@ from triton_ops.lint.engine import lint, readings_of
 from triton_ops.lint.findings import Undecided
 from triton_ops.lint.rules import compiled_costs
 from triton_ops.space import ConfigSpace, UnlistedSpace
-from triton_ops.tuner.priors import Expectation
+from triton_ops.tuner.expectation import Expectation
 
 pytestmark = pytest.mark.triton
 PROJECT = Path(__file__).parents[3]
