@@ -32,7 +32,7 @@ from triton_ops.cost_model import Model, Readings
 from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.request import Effort
 from triton_ops.space import Config
-from triton_ops.tuner import priors
+from triton_ops.tuner import expectation
 from triton_ops.values import Resources, TensorSpec, dtype_name
 from triton_ops_kernels import load
 from triton_ops_lab.recording import write_recording
@@ -127,7 +127,7 @@ def expected(recording: Mapping[str, Any], of: Readings | None) -> dict[str, Any
     known_ms = [model.expected_ms(row["config"], each) for row, each in zip(rows, compiled, strict=True)]
     leader = min(light, key=lambda at: model.expected_ms(rows[at]["config"], flags[at]))
     fastest = min(light, key=known_ms.__getitem__)
-    pick = fastest if known_ms[leader] >= (1 + priors._ERROR) * known_ms[fastest] else leader
+    pick = fastest if known_ms[leader] >= (1 + expectation._ERROR) * known_ms[fastest] else leader
     sure = [at for at in range(len(rows)) if known_ms[at] >= (1 + effort.expected_gain) * known_ms[leader]]
     errors = [math.log(times[at] / known_ms[at]) for at in light]
     speeds = [times[at] / times[pick] for at in sure]

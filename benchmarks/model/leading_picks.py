@@ -36,7 +36,7 @@ from triton_ops.kernel_ir import LaunchWork
 from triton_ops.kernel_ir.machine_code import PtxText, loop_lines
 from triton_ops.request import Effort
 from triton_ops.space import Config
-from triton_ops.tuner import priors
+from triton_ops.tuner import expectation
 from triton_ops.values import Resources
 
 _MARGINS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.15)
@@ -174,11 +174,13 @@ def _reached(spaces: Sequence[Space], score: Score, margin: float) -> tuple[floa
 
 def rules(compiled: bool) -> dict[str, tuple[Score, float]]:
     """The rules by name, each with its score and margin."""
-    counted = {"instructions": (COUNTED, 0.0), "instructions, margin": (COUNTED, priors._ERROR)} if compiled else {}
+    counted = (
+        {"instructions": (COUNTED, 0.0), "instructions, margin": (COUNTED, expectation._ERROR)} if compiled else {}
+    )
     return {
         "first": (attrgetter("guessed_ms"), 0.0),
         "registers": (KNOWN, 0.0),
-        "registers, margin": (KNOWN, priors._ERROR),
+        "registers, margin": (KNOWN, expectation._ERROR),
         **counted,
         "best": (attrgetter("time_ms"), 0.0),
     }
@@ -188,7 +190,7 @@ def guard(spaces: Sequence[Space], gain: float, *, both: bool) -> dict[str, floa
     """How often the model is sure beside the author's default, and how fast its picks then are."""
     speeds = []
     for space in spaces:
-        pick = space.pick(KNOWN, priors._ERROR)
+        pick = space.pick(KNOWN, expectation._ERROR)
         beside = space.picks[0] if both else pick
         if pick.config != space.default.config and space.default.known_ms >= (1 + gain) * beside.known_ms:
             speeds.append(space.default.time_ms / pick.time_ms)

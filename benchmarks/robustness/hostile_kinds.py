@@ -15,6 +15,7 @@ import msgspec
 from triton_ops import tune
 from triton_ops.backend import operation
 from triton_ops.benchmark import ConfigCache
+from triton_ops.cli.bundle import export_records, import_records
 from triton_ops.cli.cache import _blocks, _facts, _row
 from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.device.machine import calibration_path
@@ -31,8 +32,6 @@ from triton_ops.records import (
     Record,
     Run,
     Runs,
-    export_records,
-    import_records,
 )
 from triton_ops.records.lock_entry import EntryOrigin as Origin
 from triton_ops.records.lock_entry import LockedTiming as Measured

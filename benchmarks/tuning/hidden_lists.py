@@ -51,7 +51,7 @@ from triton_ops.backend import Arguments, Layers, Protection, ReadSpace
 from triton_ops.request import TuneOptions
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import RequestedTune, Silent
-from triton_ops.tuner.priors import Expectation
+from triton_ops.tuner.expectation import Expectation
 from triton_ops.values import Trial
 
 USUAL, UNUSUAL = {"num_warps": 4, "num_stages": 3}, {"num_ctas": 1, "maxnreg": None, "ir_override": None}

@@ -34,14 +34,16 @@ def programs_for(tiles: int, meta: Mapping[str, Any], tensor: str) -> tuple[int]
     return (min(tiles, each * multiprocessors(meta[tensor].device)) if each else tiles,)
 
 
-def form_in_gluon(kernel: str, function: str, *outputs: str) -> dict[str, TritonKernel]:
-    """The form `gluon` of a kernel; empty, with a line in the log, where Triton has no Gluon for Hopper."""
+def forms_in_gluon(kernel: str, *outputs: str) -> dict[str, TritonKernel]:
+    """The forms of a kernel in Gluon; empty, with a line in the log, where Triton has no Gluon for Hopper."""
     try:
         own = importlib.import_module(f"triton_ops_kernels.{kernel}.gluon_kernel")
     except (ImportError, AttributeError) as error:  # a Triton of another vendor's may lack a module, or a name in it
         _log.info("%s has no form in Gluon here: %s", kernel, error)
         return {}
-    return {"gluon": TritonKernel(vars(own)[function], own.gluon_grid, outputs=outputs, made=own.gluon_descriptors)}
+    return {
+        name: TritonKernel(each, grid, outputs=outputs, made=made) for name, (each, grid, made) in own.FORMS.items()
+    }
 
 
 def fixed_in(form: str, values: Mapping[str, object]) -> Iterator[Constraint]:

@@ -43,6 +43,23 @@ def test_groups_of_warps_that_promote_by_turns_are_right_by_the_rule(shape, dtyp
     assert right, why
 
 
+STEPS = [(40, 264, 1040, 2), (64, 2944, 976, 1), (33, 75, 144, 2), (512, 4104, 112, 1), (200, 2048, 7168, 2)]
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("columns", [16, 32, 64])
+@pytest.mark.parametrize("shape", STEPS)
+def test_groups_of_warps_that_take_steps_by_turns_are_right_by_the_rule(shape, columns, dtype, biased):
+    own = {"FORM": "steps", "BUFFERS": 8, "BLOCK_M": 64, "BLOCK_N": columns, "BLOCK_K": 128}
+    values = fp8_gemm.materialise(fp8_gemm.problem(shape, dtype), "cuda")
+    if biased:
+        bias = torch.linspace(-3, 3, shape[1], device="cuda")
+        values = Arguments(keyword={**values.keyword, "bias": bias})
+    right, why = judged(fp8_gemm, Config(own, num_warps=4, num_stages=4), values)
+    assert right, why
+
+
 @pytest.mark.parametrize("ahead", [1, 2, 4])
 @pytest.mark.parametrize("shape", [(64, 264, 1040, 3), (40, 512, 7168, 3), (64, 128, 112, 3)])
 def test_scales_that_are_read_steps_ahead_are_right_by_the_rule(shape, ahead):

@@ -162,3 +162,13 @@ def test_the_host_of_a_known_call_does_not_wait_for_the_device():
         finally:
             torch.cuda.set_sync_debug_mode("default")
         assert result is not None
+
+
+def test_descriptors_that_are_kept_describe_the_tensors_of_each_call():
+    """Also of results whose memory is another one at each call, or one that was freed and given out again."""
+    pairs, kept = [(drawn(128, 256), drawn(256, 192)) for _ in range(3)], []
+    for nth in range(24):
+        a, b = pairs[nth % 3]
+        result = triton_ops.matmul(a, b, config=HOST)
+        kept = [*kept, result] if nth % 4 else []
+        torch.testing.assert_close(result, a @ b, rtol=2e-2, atol=2e-2)

@@ -16,7 +16,8 @@ _NAMES = {
     ".private": "ArgumentSet Protection fill_with_poison",
     ".read_space": "ReadSpace",
     ".roles": (
-        "Arguments CandidateError CompiledByTriton CompilesAtLaunch Executable Kernel MayCrash PreparedCall StandIn"
+        "Arguments CandidateError CompiledByTriton CompilesAtLaunch Executable Kernel LaunchesAlone MayCrash "
+        "PreparedCall StandIn"
     ),
     ".taken": "launches_are_taken launches_taken replaced",
     ".triton_compiler": "Built TritonCompiler",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.roles import CompilesAtLaunch as CompilesAtLaunch
     from triton_ops.backend.roles import Executable as Executable
     from triton_ops.backend.roles import Kernel as Kernel
+    from triton_ops.backend.roles import LaunchesAlone as LaunchesAlone
     from triton_ops.backend.roles import MayCrash as MayCrash
     from triton_ops.backend.roles import PreparedCall as PreparedCall
     from triton_ops.backend.roles import StandIn as StandIn

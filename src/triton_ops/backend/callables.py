@@ -89,8 +89,7 @@ class Source:
             return entry[1]
         reader = Reader(home := Home.of(function))
         reader.read("root", function)
-        parts = fingerprint(reader.parts)
-        source = Source(parts, reader.unknown, reader.packages, reader.interpreted, home.by_content)
+        source = Source(fingerprint(reader.parts), reader.unknown, reader.packages, reader.interpreted, home.by_content)
         if reader.fixed and reader.unknown is None:
             _sources[id(function)] = (function, source, reader.values_read)
             if len(_sources) > _MOST_KEPT:
@@ -255,8 +254,7 @@ class FunctionKernel:
         facts = {**Source.named({"source": source}), "python": platform.python_version(), **source.packages}
         if version := installed_version("torch"):
             facts["torch"] = version
-        compiler = toolchain() if "triton" in source.packages else {}
-        return {**facts, **compiler, **_as_python(source.interpreted)}
+        return {**facts, **(toolchain() if "triton" in source.packages else {}), **_as_python(source.interpreted)}
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless every tunable can be passed as a keyword beside the arguments.

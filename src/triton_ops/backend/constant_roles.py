@@ -413,8 +413,7 @@ class _Frame:
         self._note_step(constants, bounds[0], last)
         for constant in constants:
             self.uses.extents[constant].update(self._parameters(bounds[1]))
-            others = self._within(ast.Tuple(bounds)) - {constant}
-            self.uses.ties |= {(other, constant) for other in others}
+            self.uses.ties |= {(other, constant) for other in self._within(ast.Tuple(bounds)) - {constant}}
 
 
 _HANDLERS: dict[type[ast.AST], Any] = {

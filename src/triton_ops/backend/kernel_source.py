@@ -245,8 +245,7 @@ class KernelSource:
     @cached_property
     def results(self) -> list[ast.expr]:
         """What it returns."""
-        nodes = ast.walk(self.node)
-        return [node.value for node in nodes if isinstance(node, ast.Return) and node.value is not None]
+        return [node.value for node in ast.walk(self.node) if isinstance(node, ast.Return) and node.value is not None]
 
     @property
     def returned(self) -> tuple[str, ...]:
@@ -310,8 +309,7 @@ class KernelSource:
 
 
 def _of_triton(value: object) -> bool:
-    module = getattr(value, "__module__", "") or ""
-    return module.partition(".")[0] == "triton"
+    return (getattr(value, "__module__", "") or "").partition(".")[0] == "triton"
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:

@@ -23,7 +23,6 @@ import functools
 import importlib
 import importlib.util
 import inspect
-import logging
 import os
 import sys
 import threading
@@ -43,7 +42,7 @@ from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton
 from triton_ops.backend.taken import Take, launches_are_taken, launches_taken, replaced
 from triton_ops.backend.triton_compiler import Built
 from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded
-from triton_ops.base import ForkSafeLock, cached_property, fingerprint, require
+from triton_ops.base import ForkSafeLock, cached_property, fingerprint, require, warn
 from triton_ops.device import Target, gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
 from triton_ops.space import Config
@@ -352,9 +351,6 @@ class _Warmed:
         return lambda *args, **_stream: self._launched(self._kernel, grid, args, self._options)
 
 
-_log = logging.getLogger("triton_ops")
-
-
 @dataclass(frozen=True)
 class LauncherKernel(CompiledByTriton):
     """A Python function that launches one or several Triton kernels; the values of a config are keywords.
@@ -453,8 +449,7 @@ class LauncherKernel(CompiledByTriton):
 
         Raises `TargetError` if the function cannot be run without computing, `CandidateError` if it launches no kernel.
         """
-        call = functools.partial(self.launch, **config)
-        if not (kernels := dry_run(call, arguments.described())):
+        if not (kernels := dry_run(functools.partial(self.launch, **config), arguments.described())):
             raise self._no_launch_error()
         return kernels
 
@@ -469,7 +464,7 @@ class LauncherKernel(CompiledByTriton):
         try:
             _, facts = loaded(lambda: self.lowered(config, arguments))
         except TargetError as error:
-            _log.warning("%s is compiled when it is launched: %s", self.name, error.message)
+            warn("%s is compiled when it is launched: %s", self.name, error.message)
             return self.at_launch(config, launches=False)
         return replace(self.at_launch(config), **{**facts, "atomics": None})  # torch may use some too
 

@@ -172,8 +172,7 @@ class Operation:
             raise ShapeMismatchError(message, names, shape, hint=f"write --shape as {'x'.join(names)}")
         if any(extent < 1 for extent in shape):
             raise ShapeMismatchError(f"shape {text} of {self.name} has an extent below 1", "1 or more", shape)
-        rest = tuple(parameters[name].default for name in names[len(shape) :])
-        return (*shape, *rest)
+        return (*shape, *(parameters[name].default for name in names[len(shape) :]))
 
     def space_for(self, problem: Problem) -> ConfigSpace:
         """The configs that may be tried on this problem."""

@@ -209,8 +209,7 @@ class Layers:
         own = "own_pruning" if hasattr(tuner, "own_pruning") else "early_config_prune"
         if any(getattr(tuner, name, None) is not None for name in (own, "perf_model")):
             return True
-        method = getattr(tuner, "prune_configs", None)
-        return getattr(method, "__module__", _AUTOTUNER) != _AUTOTUNER
+        return getattr(getattr(tuner, "prune_configs", None), "__module__", _AUTOTUNER) != _AUTOTUNER
 
     @staticmethod
     def placed(function: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -335,8 +335,7 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
             if not self._homes[home]:
                 cloudpickle.register_pickle_by_value(sys.modules[home])
         if is_jit_or_constexpr_function(obj):
-            reduction = reduced_by_name(obj) if self._homes[home] else None
-            return reduction or reduced_by_value(obj)
+            return (reduced_by_name(obj) if self._homes[home] else None) or reduced_by_value(obj)
         if Arguments.is_tensor(obj) and type(obj).__name__ == "Tensor" and str(obj.layout) == "torch.strided":
             if holds_addresses(obj):
                 raise Packed.not_for_another_process(f"a tensor of shape {tuple(obj.shape)}")

@@ -230,8 +230,7 @@ class Protection:
         copies = {place: storage.clone() for place, storage in _storages(arguments.tensors()).items()}
 
         def copy(tensor: Any) -> Any:
-            torch = require("torch", "copying tensors")
-            fresh = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            fresh = require("torch", "copying tensors").empty(0, dtype=tensor.dtype, device=tensor.device)
             fresh.set_(copies[place_of(tensor)], *_layout(tensor))
             return fresh.requires_grad_(tensor.requires_grad)
 

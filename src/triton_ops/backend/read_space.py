@@ -17,7 +17,7 @@ from triton_ops.backend.constant_roles import NUMBERED, ConstantRole, SourceRole
 from triton_ops.backend.kernel_source import KernelSource, blocks_of, is_false
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments
-from triton_ops.backend.triton_compiler import RULES, RuleInput
+from triton_ops.backend.rules import RULES, RuleInput
 from triton_ops.base import cached_property
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError
@@ -136,8 +136,7 @@ class ReadSpace:
         return role.doubt != NUMBERED and role.name not in {*self._values, *self._source.defaults}
 
     def _extent(self, role: ConstantRole) -> int | None:
-        numbers = [value for name in role.extents if type(value := self._values.get(name)) is int]
-        return max(numbers, default=None)
+        return max((value for name in role.extents if type(value := self._values.get(name)) is int), default=None)
 
     def _values_of(self, role: ConstantRole) -> tuple[Tunable, object]:
         if role.kind != "tile":
@@ -180,8 +179,7 @@ class ReadSpace:
     def _grid_with(self, grid: Any, name: str, value: Any) -> tuple[int, ...] | None:
         meta = {**self._source.defaults, **{n: v for n, v in self.derived.items() if v}, **self.first, **self._values}
         try:
-            extents = grid({**meta, name: value}) if callable(grid) else grid
-            return tuple(int(extent) for extent in extents)
+            return tuple(int(extent) for extent in (grid({**meta, name: value}) if callable(grid) else grid))
         except Exception:  # noqa: BLE001 - the caller's own function, of what is not all known here
             return None
 
@@ -251,8 +249,7 @@ class ReadSpace:
     def _item_bytes(self) -> int | None:
         """The size of the smallest element of an argument; None where none is known."""
         specs = (TensorSpec.of(value) if Arguments.is_tensor(value) else value for value in self._values.values())
-        sizes = [ITEM_BYTES.get(spec.dtype, 1) for spec in specs if isinstance(spec, TensorSpec)]
-        return min(sizes, default=None)
+        return min((ITEM_BYTES.get(spec.dtype, 1) for spec in specs if isinstance(spec, TensorSpec)), default=None)
 
     @cached_property
     def _whole(self) -> int:

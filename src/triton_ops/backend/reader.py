@@ -429,8 +429,7 @@ class Reader:
             if number > MOST_VALUES:
                 self._give_up(name, f"it holds more than {MOST_VALUES} values")
                 return
-            place = f"{name}[{key!r}]" if type(key) in _PLAIN else f"{name}[{self._digest(key)}]"
-            self._add_held(place, value)
+            self._add_held(f"{name}[{repr(key) if type(key) in _PLAIN else self._digest(key)}]", value)
 
     def _add_held(self, name: str, value: object) -> None:
         """Add a value that an object or a container holds."""

@@ -382,6 +382,15 @@ class MayCrash(Protocol):
         """Packages that a process imports before it can run the kernel."""
 
 
+@runtime_checkable
+class LaunchesAlone(Protocol):
+    """A kernel that may do nothing at a call with a config but ask for the grid and launch, for a GPU."""
+
+    @property
+    def alone(self) -> tuple[Any, Callable[[Mapping[str, Any]], Any]] | None:
+        """The JIT function that is launched, and its grid; None if this kernel does more."""
+
+
 _Kernel = TypeVar("_Kernel", bound="CompiledByTriton")
 
 

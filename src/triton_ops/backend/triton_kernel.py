@@ -287,10 +287,10 @@ class TritonKernel(CompiledByTriton):
         return replace(self, grid=_no_grid)
 
     @property
-    def only_launches(self) -> bool:
-        """Tell whether a call with a config does nothing but ask for the grid and launch, for a GPU."""
+    def alone(self) -> tuple[Any, Grid] | None:
+        """The JIT function and the grid, if a call with a config asks for the grid and launches and does no more."""
         more = self.descriptors or self.made or self.pre_hook or self.reset_to_zero or Layers.heuristics(self.function)
-        return not (more or self.interpreted)
+        return None if more or self.interpreted else (self.function, self.grid)
 
     @property
     def parsed(self) -> Any:

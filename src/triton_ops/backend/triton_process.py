@@ -44,7 +44,6 @@ import hashlib
 import importlib
 import io
 import json
-import logging
 import os
 import re
 import shutil
@@ -73,6 +72,7 @@ from triton_ops.base import (
     fingerprint,
     import_in_order,
     require,
+    warn,
 )
 from triton_ops.device import VENDORS, Target
 from triton_ops.exceptions import CacheError, KernelTypeError, MissingDependencyError, SettingsError, TargetError
@@ -130,8 +130,7 @@ def assembler_in_use() -> Assembler | None:
     version = ptxas_version(Path(path))
     origins = {settings.triton_program(name): "named by the environment" for name in ("ptxas", "ptxas-blackwell")}
     origins |= {settings.torchs_ptxas(): "named by torch's compiler, and in no record's key"}
-    origin = origins.get(path, "Triton's own")
-    return None if version is None else Assembler(path, version, origin)
+    return None if version is None else Assembler(path, version, origins.get(path, "Triton's own"))
 
 
 def installed_assemblers() -> list[Assembler]:
@@ -350,7 +349,6 @@ def _stored_key(path: Path, files: str) -> str | None:
     return key if content.get("files") == files and isinstance(key, str) else None
 
 
-_log = logging.getLogger("triton_ops")
 _MODULE = "triton.runtime._allocation"
 
 
@@ -389,9 +387,7 @@ class ScratchAllocator:
         try:
             require("triton", "launching kernels").set_allocator(Packed.loaded(content))
         except KernelTypeError as error:
-            _log.warning(
-                "kernels are given torch's memory, and not that of the allocator that was set: %s", error.message
-            )
+            warn("kernels are given torch's memory, and not that of the allocator that was set: %s", error.message)
 
 
 @lru_cache(maxsize=1)

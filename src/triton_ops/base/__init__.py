@@ -9,7 +9,7 @@ _NAMES = {
     ".host": "Host Process available bar_console base_class import_in_order installed_version is_as_published require",
     ".page": "Page",
     ".plain": "Count DamagedError Extent Frozen Nested NotNegative Plain Sealed canonical_json fingerprint is_positive",
-    ".texts": "counted escaped excerpt gain_text storable warn_once",
+    ".texts": "counted escaped excerpt gain_text inform storable warn warn_once",
 }
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from triton_ops.base.texts import escaped as escaped
     from triton_ops.base.texts import excerpt as excerpt
     from triton_ops.base.texts import gain_text as gain_text
+    from triton_ops.base.texts import inform as inform
     from triton_ops.base.texts import storable as storable
+    from triton_ops.base.texts import warn as warn
     from triton_ops.base.texts import warn_once as warn_once
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

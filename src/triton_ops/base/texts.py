@@ -65,9 +65,21 @@ def escaped(text: str) -> str:
     return re.sub(_CONTROLS, lambda match: ascii(match[0])[1:-1], text)
 
 
+def warn(text: str, *values: object, exc_info: BaseException | None = None) -> None:
+    """Warn in the log of this package."""
+    import logging  # it takes 4 ms, and a launch from a record warns of nothing
+
+    logging.getLogger("triton_ops").warning(text, *values, exc_info=exc_info, stacklevel=2)
+
+
+def inform(text: str, *values: object) -> None:
+    """Write to the log of this package what is no warning."""
+    import logging
+
+    logging.getLogger("triton_ops").info(text, *values, stacklevel=2)
+
+
 @lru_cache(maxsize=1024)
 def warn_once(message: str) -> None:
     """Warn in the log, of the same only once in a process."""
-    import logging  # it takes 4 ms, and a launch from a record warns of nothing
-
-    logging.getLogger("triton_ops").warning("%s", message)
+    warn("%s", message)

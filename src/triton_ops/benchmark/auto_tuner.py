@@ -11,7 +11,6 @@ be larger.
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 import statistics
 import sys
@@ -23,6 +22,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, FunctionKernel
+from triton_ops.base import warn
 from triton_ops.benchmark.comparing import Manner
 from triton_ops.benchmark.judging import ConfigJudge
 from triton_ops.benchmark.plain_configs import ABOVE_0, ConfigCache, checked, checked_runs
@@ -61,7 +61,6 @@ def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> 
     }
 
 
-_log = logging.getLogger("triton_ops")
 _NEVER = Sampler(lambda _: list)  # of a config that failed, or is not prepared yet
 _ROUNDS = 10  # the timed calls of a config are spread over this many rounds, if there are at least as many calls
 
@@ -186,7 +185,7 @@ class TritonAutoTuner:
                         all_results=[], confidence=ALONE, stopped="cached", elapsed_s=time.monotonic() - start,
                         verified=judge.against,
                     )  # fmt: skip
-                _log.warning("cached config (%s) failed, searching again: %s", hit, trial.error)
+                warn("cached config (%s) failed, searching again: %s", hit, trial.error)
             judge = ConfigJudge(subject.first, manner.reference, manner.check)
             trials, arms = self._measure([Config(c) for c in self.all_configs], subject, shared_timer, judge)
         winner = _fastest(trials, problem_size)
@@ -230,7 +229,7 @@ class TritonAutoTuner:
         except ConfigValueError as error:  # set by other code, with a value that no space can hold
             reason = error.message
         if reason is not None:
-            _log.warning("cached config %s is not in this space (%s), searching again", entry, reason)
+            warn("cached config %s is not in this space (%s), searching again", entry, reason)
             return None
         return config
 
@@ -353,7 +352,7 @@ def _trial(config: Config, arm: Arm, timer: Timer) -> Trial:
     if arm.error is None:
         return Trial(config, Status.OK, Measurement(tuple(arm.samples_ms), timer.mode))
     error = CandidateError.of(arm.error, Status.RUNTIME)
-    _log.warning("config (%s) failed: %s", config, error)
+    warn("config (%s) failed: %s", config, error)
     return Trial(config, error.status, error=str(error))
 
 

@@ -9,8 +9,9 @@ from typing import Annotated
 
 from triton_ops import device
 from triton_ops.base import Folder, StoredFile, counted, gain_text
+from triton_ops.cli.bundle import export_records, import_records
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import RECORDS, Misses, Record, export_records, import_records, matching, open_store
+from triton_ops.records import RECORDS, Misses, Record, matching, open_store
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option
 
 ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
+from triton_ops.cli.microbenchmarks import calibrate
 from triton_ops.device import Calibration
 from triton_ops.terminal import Facts, Typed, folder_of, option
-from triton_ops.timing import calibrate
 
 
 def calibrate_command(

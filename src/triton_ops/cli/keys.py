@@ -9,8 +9,9 @@ import msgspec
 
 from triton_ops.base import counted
 from triton_ops.cli.cache import Which, tell_nothing
+from triton_ops.cli.key_advice import KernelAdvice, MeasuredRegret, PartAdvice, advise, fields_of
 from triton_ops.exceptions import SettingsError
-from triton_ops.records import KernelAdvice, MeasuredRegret, PartAdvice, Record, advise, fields_of, matching
+from triton_ops.records import Record, matching
 from triton_ops.terminal import Facts, Typed, folder_of, option
 
 _HEADER = ("part", "values", "compared", "verdict", "loss", "spared s", "advice")

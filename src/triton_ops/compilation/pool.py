@@ -79,8 +79,7 @@ def main() -> None:
     requests = ForkRequests()
     compiles_for.append(requests.parent)
     os.nice(_NICENESS)
-    needs = pickle.loads(bytes.fromhex(sys.argv[4]))
-    needs.ready()
+    pickle.loads(bytes.fromhex(sys.argv[4])).ready()
     gc.freeze()  # forked processes then do not copy the imported objects
     requests.answer(serve)
 
@@ -301,8 +300,7 @@ class WaitingProcesses:
 
 def compiler_server(needs: Hashable) -> ForkServer:
     """A fork server of compiling processes with these needs."""
-    words = pickle.dumps(needs).hex()
-    return ForkServer("triton_ops.compilation.pool", words, changes=compiler_environment())
+    return ForkServer("triton_ops.compilation.pool", pickle.dumps(needs).hex(), changes=compiler_environment())
 
 
 _ANSWERS: dict[type, Callable[[], tuple[type, ...]]] = {

@@ -74,7 +74,7 @@ class FirstPick(NamedTuple):
 
 _MOST_STEPS = 12  # from the first config to the pick, each of some ten forecasts
 _STEP_GAIN = 0.02  # of a step: for less, a config that has won elsewhere is not left
-_LEAST_SAVED_MS = 0.002  # of a launch: the expected times of launches of 3 us are off by as much
+_LEAST_SAVED_MS = 0.001  # of a launch: what is expected of short launches is off by more, but of all configs alike
 _CLEAR_GAIN = 0.25  # for which less is enough
 
 

@@ -272,6 +272,8 @@ def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: F
     steps = ceil(tiles.inner / block.step)
     step_bytes = block.step * block.item_bytes
     reads = operand_bytes(machine, block.rows, block.columns, step_bytes, block.warps)
+    if block.parts > 1:  # rows of a part that are shorter than a line lie in the same banks
+        reads *= max(1.0, LINE_BYTES * block.parts / step_bytes)
     return TileLoop(
         blocks=blocks,
         steps=steps,
@@ -339,10 +341,15 @@ _FINISHING_WARPS = 8  # that keep the lanes busy; with four, a SiLU took twice a
 _SUM_BYTES = 4  # of a part: float32
 _SECOND_LAUNCH_NS = 2500.0  # from the end of a launch to the end of a small one behind it; assumed, not fitted
 _DESCRIBED_NS = 1500.0  # in which a program makes its descriptors: 1.4 to 1.7 us at 1024x1024x1024 on an H200
-_WAIT_CYCLES = 64  # of an instruction of 32 terms that is waited for; H200
+_WAIT_CYCLES = 90  # of an instruction of 32 terms that is waited for; H200
+# Fitted on 1,100 configs of 34 products that nobody chose, timed on an H200 with Triton 3.6.0 on 2026-11-29:
+_DESCRIBED_PORT, _DESCRIBED_SHARED = 0.65, 0.7  # of the port, and of writes to shared memory, of wide described tiles
+_WALKING, _ALONE = 1.4, 1.15  # of programs that share out steps or walk by pointers, over the time of as many steps
+_HALF_TILE = 64 * 128  # elements of a tile, whose sums leave room for the addresses of narrow copies
 _WHOLE_TILE = 128 * 128  # elements of a tile, up to which a step's sum is promoted whole
 _MOST_TERMS = 128  # that the matrix units add up before their sums are promoted
 WARPS_BY_TURNS = 8
+_TURNS = {"gluon": WARPS_BY_TURNS, "steps": 4}  # in a step of the second form one group multiplies
 _ADDS_PER_CYCLE = 128  # of one multiprocessor: float32 lanes, CUDA C++ Programming Guide
 
 
@@ -381,7 +388,8 @@ class ProductTiles:
             if form.descriptors and footprint.serialised is None:  # no tile that descriptors copy has been seen so
                 footprint = replace(footprint, serialised=False)
             loop = gemm_loop(product, block, machine, footprint)
-            loop = loop._replace(lines=0.0) if form.descriptors else loop
+            if form.descriptors:
+                loop = _described(loop, block)
             if form.sums > 1:  # matrix instructions are of the columns of one sum
                 one = block._replace(columns=block.columns // form.sums)
                 loop = loop._replace(lockstep=lockstep(machine, one, footprint.serialised))
@@ -396,7 +404,8 @@ class ProductTiles:
                 waits_ns = times.waves * walked.steps * form.sums * machine.costs.load_ns / (1 + form.ahead)
             if form.by_turns and not machine.wgmma:
                 waits_ns = inf
-            time_ms = times.time_ms + (form.described_ns + waits_ns) / 1e6
+            share = _walking_share(form, block)
+            time_ms = share * times.time_ms + (form.described_ns + waits_ns) / 1e6
             times = Schedule(time_ms, times.waves, times.alone_ms)
             return _with_second_launch(times, loop, block, form, machine)
 
@@ -407,7 +416,7 @@ class ProductTiles:
     def _pipelined(self, config: Mapping[str, Any], form: _Form) -> Mapping[str, Any]:
         """The config with the warps and the stages that its loop has."""
         if form.by_turns:
-            return {**config, "num_warps": WARPS_BY_TURNS, "num_stages": config.get("BUFFERS") or 1}
+            return {**config, "num_warps": form.by_turns, "num_stages": config.get("BUFFERS") or 1}
         if self.product.copy_bytes < _ASYNC_BYTES and not form.descriptors:
             return {**config, "num_stages": 1}
         if self.scaled and form.ahead > 1:  # the steps are unrolled, and each has stages of its own
@@ -427,7 +436,7 @@ class _Form(NamedTuple):
     halves: bool
     sums: int
     ahead: int
-    by_turns: bool
+    by_turns: int  # warps of groups that promote and multiply by turns; 0 where all promote at once
     step_parts: int  # of a step's terms, each with a sum of its own
 
 
@@ -444,7 +453,7 @@ def _form(config: Mapping[str, Any]) -> _Form:
         halves=bool(config.get("HALVES", False)) or (sums > 1 and not in_parts),
         sums=1 if in_parts else sums,
         ahead=int(config.get("AHEAD", 0)),
-        by_turns=config.get("FORM") == "gluon",
+        by_turns=_TURNS.get(str(config.get("FORM")), 0),
         step_parts=sums if in_parts else 1,
     )
 
@@ -496,6 +505,22 @@ def _with_second_launch(first: Schedule, loop: TileLoop, block: TileBlock, form:
     second_ns = _SECOND_LAUNCH_NS + read_ns + tiles * loop.store_bytes / machine.dram_gbps
     alone = {**first.alone_ms, "second launch": second_ns / 1e6}
     return Schedule(first.time_ms + second_ns / 1e6, first.waves, alone)
+
+
+def _walking_share(form: _Form, block: TileBlock) -> float:
+    """Time of programs that share out steps, or walk over tiles by pointers, over that which their steps tell."""
+    if form.algorithm == "stream_k" and not form.descriptors and block.rows * block.columns <= _HALF_TILE:
+        return _ALONE if form.programs == 1 else 1.0  # two on a multiprocessor hide each other's loads
+    by_pointers = form.algorithm == "persistent" and not form.descriptors
+    return _WALKING if form.algorithm == "stream_k" or by_pointers else 1.0
+
+
+def _described(loop: TileLoop, block: TileBlock) -> TileLoop:
+    """The loop with copies by descriptors, which take less of the port and of shared memory if both sides are wide."""
+    if min(block.rows, block.columns) < _GROUP_ROWS:
+        return loop._replace(lines=0.0)
+    copied, written = _DESCRIBED_PORT * loop.load_bytes, _DESCRIBED_SHARED * loop.load_bytes
+    return loop._replace(lines=0.0, load_bytes=copied, shared_bytes=loop.shared_bytes - loop.load_bytes + written)
 
 
 def _promotion_cycles(block: TileBlock, config: Mapping[str, Any]) -> float:

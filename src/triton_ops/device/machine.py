@@ -13,7 +13,6 @@ units for its dtype do. Every rate is given beside its share of the limit. Sourc
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -22,11 +21,10 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from triton_ops.base import Folder, Frozen, NotNegative, Sealed, StoredFile
+from triton_ops.base import Folder, Frozen, NotNegative, Sealed, StoredFile, warn
 from triton_ops.device.datasheets import LIMITS, DeviceSpec, UnitLimits
 from triton_ops.exceptions import CacheError, DeviceError
 
-_LOG = logging.getLogger("triton_ops.device")
 _KIND = "triton-ops calibration"
 _VERSION = 1
 _LARGEST_BYTES = 64 << 10
@@ -79,7 +77,7 @@ class Calibration:
             return None
         except (OSError, ValueError, msgspec.ValidationError) as error:
             reason = getattr(error, "strerror", None) or error
-            _LOG.warning("%s is ignored: %s; `triton-ops calibrate` makes it anew", path, reason)
+            warn("%s is ignored: %s; `triton-ops calibrate` makes it anew", path, reason)
             return None
 
 

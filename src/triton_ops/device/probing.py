@@ -32,7 +32,6 @@ nobody is named before this process has been seen at work under its own number.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import platform
 import re
@@ -46,7 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.base import CodeFolder, Folder, Host, Process, available, require, warn_once
+from triton_ops.base import CodeFolder, Folder, Host, Process, available, require, warn, warn_once
 from triton_ops.device.datasheets import DeviceSpec
 from triton_ops.device.vendors import (
     VENDORS,
@@ -263,8 +262,7 @@ def probe(device: str | None = None) -> DeviceSpec:
     torch = None if unasked else require("torch", "finding the GPU")
     _, colon, number = (device or "").partition(":")
     index = int(number) if colon else 0 if torch is None else torch.cuda.current_device()
-    count = len(unasked) if torch is None else torch.cuda.device_count()
-    _check_index(index, count)
+    _check_index(index, len(unasked) if torch is None else torch.cuda.device_count())
     return _with_peaks((unasked if torch is None else described_by_torch(torch))[index])
 
 
@@ -372,7 +370,6 @@ def _cpu_seconds() -> tuple[float, float, float] | None:
     return (sum(ticks) - idle) * tick_s, sum(ticks) * tick_s, sum(os.times()[:4])
 
 
-_log = logging.getLogger("triton_ops")
 _POLL_S = 0.005  # a trial takes tens of milliseconds
 _WORTH_A_LINE_S = 1.0
 _mine = threading.local()
@@ -444,7 +441,7 @@ class Turns:
                 hint="leave --no-wait (wait=False) out to wait for it",
             )
         if not self._has_warned and not self.begun:
-            _log.warning("another process measures on %s; waiting for a turn", self.device_name)
+            warn("another process measures on %s; waiting for a turn", self.device_name)
             self._has_warned = True
 
     @property

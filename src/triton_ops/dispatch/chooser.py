@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 from triton_ops.backend import Arguments, FunctionKernel, Operation, Origin
@@ -42,7 +43,7 @@ from triton_ops.values import Problem, Tolerance, TuningResult
 _PROGRAMS = ("__main__", "__mp_main__")  # another process runs another program, or does not run this one again
 
 
-def by_variable(chooser: Any) -> tuple[Any, tuple[str, str]]:
+def by_variable(chooser: Chooser) -> tuple[Callable[[str, str], Chooser], tuple[str, str]]:
     """Pickled form of a chooser: the names of a module that another process can import and of its variable.
 
     Raises KernelTypeError. Cost: a walk over the variables of all imported modules, some milliseconds.
@@ -56,16 +57,16 @@ def by_variable(chooser: Any) -> tuple[Any, tuple[str, str]]:
     )
 
 
-def named(module: str, variable: str) -> Any:
+def named(module: str, variable: str) -> Chooser:
     """The chooser that a variable of a module holds; raises KernelTypeError if there is none."""
     with KernelTypeError.when(f"the chooser {module}.{variable} is not found here", "", ImportError, AttributeError):
-        chooser = getattr(importlib.import_module(module), variable)
+        chooser: Chooser = getattr(importlib.import_module(module), variable)
     if not hasattr(chooser, "implementations"):
         raise KernelTypeError(f"{module}.{variable} is {chooser!r} here, and no chooser")
     return chooser
 
 
-def _variables(chooser: Any) -> Iterator[tuple[str, str, Any]]:
+def _variables(chooser: Chooser) -> Iterator[tuple[str, str, object]]:
     """Variables of imported modules: first of those that hold the implementations, where it likely stands too."""
     functions = [each.function for each in chooser.implementations.values()]
     homes = [getattr(function, "__module__", None) or "" for function in functions]
@@ -120,7 +121,7 @@ class Chooser:
             return self._in_compile.call(args, kwargs)
         return self._calls.call(*args, **kwargs)
 
-    def __deepcopy__(self, memo: Any) -> Chooser:
+    def __deepcopy__(self, memo: object) -> Chooser:
         """Itself, as functions are: a copy of a module that holds it calls it too."""
         return self
 
@@ -128,7 +129,7 @@ class Chooser:
         """Itself, as functions are."""
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """A chooser is pickled by the variable that holds it, as functions are."""
         return by_variable(self)
 
@@ -179,13 +180,13 @@ class Chooser:
 
     def tune(
         self,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
         *,
         shape: Sequence[int] | None = None,
         dtype: str | None = None,
         device: str | None = None,
-        **options: Any,
+        **options: object,
     ) -> TuningResult:
         """Find the fastest implementation for one problem, or recall it; later calls of the problem run it.
 
@@ -232,7 +233,7 @@ class Chooser:
         self.forget()
         return result
 
-    def why(self, *args: Any, **kwargs: Any) -> Decision:
+    def why(self, *args: object, **kwargs: object) -> Decision:
         """Decision for a call, with its reason, without running, tuning or noting anything.
 
         The decision's `passed` has the answer of every rung above, and why implementations do not apply.
@@ -269,7 +270,7 @@ class Chooser:
             return KnownCall(self._first(args, kwargs))  # inside of vmap, tensors have no memory of their own
         return self._calls.of(place, lambda: self._known(args, kwargs))
 
-    def _known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KnownCall:
+    def _known(self, args: Sequence[object], kwargs: Mapping[str, object]) -> KnownCall:
         decision = self._decided(Arguments(tuple(args), kwargs)).counted
         run = self._kernel.call(decision.found.config)
         if not kwargs:
@@ -278,7 +279,7 @@ class Chooser:
             run = partial(_placed, run, self._kernel.parameter_names)
         return KnownCall(run, decision.count.up, decision.ask, decision.within, decision)
 
-    def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+    def _first(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Callable[..., object]:
         """Implementation where nothing can be looked up: the first that applies, or that there is."""
         try:
             named = {name: without_memory(it) for name, it in kwargs.items()}
@@ -307,8 +308,7 @@ class Chooser:
     def _found(self, arguments: Arguments, records: bool) -> Decision:
         space = self._kernel.known(arguments, records, self._folder)
         operation = self._made_operation(space, self._operation.reference)
-        request = _request_of(operation, arguments)
-        return answered(operation, request, ladder_of(self._folder), near=True)
+        return answered(operation, _request_of(operation, arguments), ladder_of(self._folder), near=True)
 
     def _take(self, implementations: Mapping[str, Implementation]) -> None:
         before = getattr(self, "_kernel", None)
@@ -355,7 +355,7 @@ def _request_of(operation: Operation, arguments: Arguments) -> TuneRequest:
     return TuneProblem(target=operation, args=arguments.positional, kwargs=arguments.keyword).request()
 
 
-def _torch_says(ask: Callable[[Any], Any]) -> bool:
+def _torch_says(ask: Callable[[ModuleType], object]) -> bool:
     """What torch answers; no, where nobody has imported it."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(ask(torch))
@@ -367,7 +367,7 @@ def _dynamo() -> bool:
     return torch is not None and torch.compiler.is_dynamo_compiling()
 
 
-def _no_arguments() -> Mapping[str, Any]:
+def _no_arguments() -> Mapping[str, None]:
     return {}
 
 
@@ -430,14 +430,13 @@ def choose(
     if implementations is not None:
         return Chooser(implementations, name=name or _name_of(implementations), **more)
 
-    def decorate(function: Callable[..., Any]) -> Chooser:
-        kernel = FunctionKernel(function)
-        return Chooser({function.__name__: function}, name=name or kernel.name, **more)
+    def decorate(function: Callable[..., object]) -> Chooser:
+        return Chooser({function.__name__: function}, name=name or FunctionKernel(function).name, **more)
 
     return decorate
 
 
-def _name_of(implementations: Any) -> str:
+def _name_of(implementations: object) -> str:
     if not isinstance(implementations, Mapping) or not implementations:
         return ""  # the chooser refuses it
     first = as_implementation(next(iter(implementations.values())))

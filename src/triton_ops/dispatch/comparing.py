@@ -14,7 +14,6 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from triton_ops import evaluation
 from triton_ops.backend import Layers, Operation, TritonCompiler, TritonProcess
@@ -43,7 +42,7 @@ _comparisons: dict[str, Comparison] = {}  # by the ids of keys
 
 
 def whole_or_part(
-    kernel: Any, requests: Sequence[TuneRequest], tune: Callable[[TuneRequest], TuningResult]
+    kernel: object, requests: Sequence[TuneRequest], tune: Callable[[TuneRequest], TuningResult]
 ) -> TuningResult:
     """The result of a tune of a kernel, for the first of its requests, or for a second one if that fails.
 
@@ -64,7 +63,7 @@ def whole_or_part(
 
 
 def tune_call(
-    call: KernelCall, options: TuneOptions | None = None, space: ConfigSpace | None = None, **place: Any
+    call: KernelCall, options: TuneOptions | None = None, space: ConfigSpace | None = None, **place: object
 ) -> TuningResult:
     """The result of a tune for a call, as of `KernelCall.tuned`."""
     if call.options.tune.isolate is not False and not call.plan.expected_gain:  # which may measure nothing
@@ -139,7 +138,7 @@ class Comparison:
         work = partial(Threads.settle, self._result, tune)
         Threads.begin(threading.Thread(target=work, name="triton-ops comparison", daemon=True))
 
-    def now(self) -> Any:
+    def now(self) -> Comparison | str | None:
         """`within()`; itself, so that no known launch is direct, while a race waits for one or there is a result."""
         return self if self._result.done() or self._meeting.n_waiting else within()
 
@@ -156,7 +155,7 @@ class Comparison:
 
 
 def _in_turn(
-    device: str, kernel: Any, requests: Sequence[TuneRequest], options: TuneOptions, place: Mapping[str, Any]
+    device: str, kernel: object, requests: Sequence[TuneRequest], options: TuneOptions, place: Mapping[str, object]
 ) -> TuningResult | str:
     """The result of a tune, or why there is none: an error would keep the frames and tensors of who raises it."""
     try:

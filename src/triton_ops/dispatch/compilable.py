@@ -14,23 +14,25 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, wraps
 from numbers import Number
 from operator import index
 from threading import RLock
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar, NamedTuple, ParamSpec, TypeVar
 
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.base import ForkSafeLock, canonical_json, require
-from triton_ops.dispatch.decision import Decision, for_compiled, register
+from triton_ops.dispatch.decision import EXPLICIT, Decision, Found, for_compiled, register
 from triton_ops.dispatch.direct_launch import launch_with
 from triton_ops.dispatch.in_compile import OPEN, constant
 from triton_ops.dispatch.ladder import DEFAULT, ERROR, MAY_MEASURE, on_miss, policy_of
 from triton_ops.dispatch.plans import PlannedCalls, forgets_with_plans, planned
 from triton_ops.dispatch.recorder import recording
 from triton_ops.dispatch.torch_operators import Gradient, Operator, recorded, written_by, written_text
-from triton_ops.exceptions import SettingsError
+from triton_ops.exceptions import KernelTypeError, SettingsError
 from triton_ops.request import MISS
+from triton_ops.space import Config
 
 _OPTIONS = ("config", "tune")
 _KEPT = ("num_warps", "num_stages")  # options of a launch that Inductor takes from `wrap_triton`
@@ -56,9 +58,9 @@ class _Launches:
 
     def launched(self, decision: Decision, _asked: Any) -> None:
         """Take note of a decision; refuse a miss on which more is done than to run the default."""
+        self.decisions.append(decision)
         if decision.unmeasured and self.policy in (*MAY_MEASURE, ERROR):
             raise _UnwrittenError(f"no winner is known, and on_miss is {self.policy}")
-        self.decisions.append(decision)
 
     def ask(self, read: Any, tensors: Sequence[Any], _answer: Any) -> None:
         """Refuse what a call reads of tensors."""
@@ -72,15 +74,35 @@ class _Launches:
         if kernel.is_gluon():
             raise _UnwrittenError("a kernel is in Gluon")
         launch = launch_with(kernel, args, kwargs, grid)
+        if any(map(Arguments.is_descriptor, launch.values.values())):  # an operator keeps what they are encoded to
+            raise _UnwrittenError("compiled code would encode a kernel's descriptors at each call")
         options = [(name, value) for name, value in launch.options.items() if name not in _KEPT]
         if strange := [f"{name}={value}" for name, value in options if OPEN.get(name, MISS) != value]:
             raise _UnwrittenError(f"torch.compile does not keep {', '.join(strange)}")
         self.passed |= _storages(launch.values.values())
-        names = written_by(kernel, launch)
-        if not launch.values.keys() >= {*names}:  # torch 2.11 may name a part of a descriptor
-            raise _UnwrittenError("torch does not see what its kernels write")
-        self.written |= _storages(launch.values[name] for name in names)
+        self.written |= _storages(launch.values[name] for name in written_by(kernel, launch))
         self.kernels.append(kernel.cache_key)
+
+
+class _Way(NamedTuple):
+    """How a call stands in compiled code: with what config, which was decided so, and by launches of which kernels.
+
+    `why_not` is why its launches do not stand there; empty if they do.
+    """
+
+    config: Any
+    decisions: Sequence[Decision]
+    kernels: Sequence[str]
+    why_not: str = ""
+
+    @property
+    def text(self) -> str:
+        """A sentence without its subject."""
+        return (
+            f"is an operator in compiled code: {self.why_not}"
+            if self.why_not
+            else "is launched by compiled code itself"
+        )
 
 
 class FunctionInCompile:
@@ -110,34 +132,49 @@ class FunctionInCompile:
         """
         _check_options({"config": config})
         text = "" if config is None else canonical_json(dict(_plain(config)))
-        torch = require("torch", "torch.compile")
-        return self._written(facts, names, text) if facts and not torch.compiler.is_exporting() else text
+        if not facts or require("torch", "torch.compile").compiler.is_exporting():
+            return text
+        way = self._way(facts, names, json.loads(text) if text else None)
+        _log.info("%s %s%s", self.name, way.text, "" if way.why_not else f", with {way.config}")
+        return text if way.why_not else written_text(text, way.config, way.kernels)
 
-    def _written(self, facts: Sequence[Any], names: Sequence[str], text: str) -> str:
+    def why(self, *args: Any, **kwargs: Any) -> Decision:
+        """The decision of a call; the last that it `passed` says how such a call stands in compiled code.
+
+        Nothing is launched, tuned or noted. Raises KernelTypeError if such a call decides nothing, as for bad input.
+        """
+        _check_options(kwargs)
+        config, values = kwargs.get("config"), (*args, *kwargs.values())
+        way = self._way([*map(_facts, values)], (*kwargs,), None if config is None else _plain(config))
+        if not way.decisions and config is None:
+            raise KernelTypeError(f"{self.name} decides nothing for such a call: {way.why_not}")
+        own = Decision(found=Found(config=Config(way.config or {}), rung=EXPLICIT, why="the call gives it"),
+                       kernel=self.name, problem="")  # fmt: skip
+        decision = way.decisions[0] if way.decisions else own
+        return replace(decision, passed=(*decision.passed, f"{self.name} {way.text}"))
+
+    def _way(self, facts: Sequence[Any], names: Sequence[str], config: Any) -> _Way:
+        """How a call stands in compiled code; `config` is the caller's own."""
         fakes, policy = require("torch._subclasses.fake_tensor", "torch.compile"), policy_of(None, DEFAULT)
+        first, second = _Launches(policy), _Launches(policy)
         with fakes.FakeTensorMode(), on_miss(DEFAULT):
             args, places = [_fake(each) for each in facts], range(len(facts) - len(names), len(facts))
             kwargs = {each: args[place] for each, place in zip(names, places, strict=True) if each not in _OPTIONS}
             args = args[: places.start]
             try:
-                config = json.loads(text) if text else self._chosen(policy, args, kwargs)
-                launches = self._launches(policy, args, {**kwargs, "config": config})
-                if launches.decisions:
+                if config is None:
+                    self._follow(first, args, kwargs)
+                    if len(first.decisions) != 1:
+                        raise _UnwrittenError(f"{len(first.decisions)} configs are chosen for a call")
+                    config = first.decisions[0].found.config
+                self._follow(second, args, {**kwargs, "config": config})
+                if second.decisions:
                     raise _UnwrittenError("several configs are chosen for a call")
             except Exception as why:  # noqa: BLE001 - torch's own code runs here; the operator says what is wrong
-                _log.info("%s is an operator in compiled code: %s", self.name, why)
-                return text
-        _log.info("%s is launched by compiled code itself, with %s", self.name, config)
-        return written_text(text, config, launches.kernels)
+                return _Way(config, first.decisions, [], str(why) or type(why).__name__)
+        return _Way(config, first.decisions, second.kernels)
 
-    def _chosen(self, policy: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        decisions = self._launches(policy, args, kwargs).decisions
-        if len(decisions) != 1:
-            raise _UnwrittenError(f"{len(decisions)} configs are chosen for a call")
-        return decisions[0].found.config
-
-    def _launches(self, policy: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Launches:
-        launches = _Launches(policy)
+    def _follow(self, launches: _Launches, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         with recording(launches):
             self._function(*args, **kwargs)
         if not launches.kernels:
@@ -147,7 +184,6 @@ class FunctionInCompile:
         # Torch may take whole numbers for written that addresses follow from, which costs nothing.
         if launches.passed - _storages(given) - launches.written or launches.written & floats:
             raise _UnwrittenError("torch does not see what its kernels write")
-        return launches
 
 
 _functions: dict[str, FunctionInCompile] = {}
@@ -155,6 +191,17 @@ _Tensor: Any  # what traced code reads of torch, from when it is traced on: torc
 _operators: Any
 _is_static: Callable[[Any], bool]
 _records: Callable[[], bool]
+
+
+@constant
+def _always() -> bool:
+    return True
+
+
+_may_be_traced: Callable[[], bool] = getattr(
+    getattr(sys.modules.get("torch"), "compiler", None), "is_dynamo_compiling", _always
+)
+"""Whether Dynamo traces the caller, which takes torch's own function for true, and Python for false."""
 
 
 @constant
@@ -203,9 +250,15 @@ def _traced(name: str, kinds: tuple[bool, bool, bool], training: Any, args: Any,
 
 
 def _storages(values: Iterable[Any]) -> set[int]:
-    """The storages of tensors, and of those that descriptors describe."""
-    tensors = (each.base if Arguments.is_descriptor(each) else each for each in values)
-    return {each.untyped_storage()._cdata for each in tensors if Arguments.is_tensor(each)}
+    """The storages of the tensors among values."""
+    return {each.untyped_storage()._cdata for each in values if Arguments.is_tensor(each)}
+
+
+def _facts(value: Any) -> Sequence[Any]:
+    """What a trace would know of an argument."""
+    if not Arguments.is_tensor(value):
+        return (value,)
+    return [*value.shape], [*value.stride()], value.dtype, value.device, value.requires_grad
 
 
 def _fake(facts: Sequence[Any]) -> Any:
@@ -231,12 +284,16 @@ def compilable(
         checked = _with_options(function)
         name, repeats = function.__name__.strip("_"), partial(planned, counts=counts)
         operator = Operator(name=name, schema=schema, run=checked, gradient=gradient, repeats=repeats)
-        calls = PlannedCalls(checked, operator.attached, counts)
+        calls = PlannedCalls(lambda *args, **kwargs: unknown(*args, **kwargs), operator.attached, counts)
         _functions[name] = FunctionInCompile(checked, operator, trains=training is not None)
+
+        def unknown(*args: Any, **kwargs: Any) -> Any:
+            kinds = _kinds(name)
+            return checked(*args, **kwargs) if kinds is None else _traced(name, kinds, training, args, kwargs)
 
         @wraps(function)
         def public(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            if (kinds := _kinds(name)) is not None:
+            if _may_be_traced() and (kinds := _kinds(name)) is not None:
                 return _traced(name, kinds, training, args, kwargs)  # type: ignore[no-any-return]
             if training is not None and recorded((*args, *kwargs.values())):
                 return training(*args, **kwargs)[0]  # type: ignore[no-any-return]
@@ -246,7 +303,7 @@ def compilable(
 
         own: Any = public
         own.__code__ = own.__code__.replace()  # torch tells functions apart by their code
-        public.calls = calls  # type: ignore[attr-defined]
+        own.calls, own.why = calls, _functions[name].why
         return public
 
     return decorate

@@ -10,7 +10,6 @@ that never launches a kernel is never waited for, and one that waits too long ru
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,7 @@ from triton_ops.backend import (
     TritonKernel,
     TritonProcess,
 )
-from triton_ops.base import cached_property, canonical_json, require, warn_once
+from triton_ops.base import cached_property, canonical_json, require, warn, warn_once
 from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, note_of, space_around, space_of_call
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
 from triton_ops.dispatch.ladder import (
@@ -69,8 +68,6 @@ _PREFIX = "triton_ops/"
 
 writes_a_part: WeakSet[Any] = WeakSet()  # kernels whose tune has failed with what they only write as outputs
 
-_log = logging.getLogger("triton_ops")
-
 
 @dataclass(frozen=True)
 class Meeting:
@@ -92,7 +89,7 @@ class Meeting:
         if self.store.compare_set(f"{name}/who", "", str(self.rank)).decode() == str(self.rank):
             return self._decided(name, alone)
         if isinstance(decision := self._waited(name, wait_s), str):
-            _log.warning("the default config runs: %s", decision)
+            warn("the default config runs: %s", decision)
             return default(decision)
         if (refused := why_not(decision.config)) is not None:
             return default(f"rank {self.rank} cannot take the config of the job ({decision.config}): {refused}")
@@ -256,7 +253,7 @@ class KernelCall:
         return tuple(name for name in alone if name not in {*self.restore_value, *self.reset_to_zero})
 
     @property
-    def first(self) -> dict[str, Any]:
+    def first(self) -> dict[str, object]:
         """The values of one config that may be taken: the first of a list, else the space's default."""
         if self.configs is not None:
             return dict(self.configs[0].all_kwargs())
@@ -328,7 +325,9 @@ class KernelCall:
             expected=policy not in (TUNE, ERROR) and not capturing(),
         )  # fmt: skip
 
-    def tuned(self, options: TuneOptions | None = None, space: ConfigSpace | None = None, **place: Any) -> TuningResult:
+    def tuned(
+        self, options: TuneOptions | None = None, space: ConfigSpace | None = None, **place: object
+    ) -> TuningResult:
         """The result of a tune for this call, with options and a space in place of those that the call brings.
 
         `place` are fields of `RequestedTune`: who listens, and what lets this tune have its device.
@@ -480,8 +479,7 @@ def _undescribed(call: KernelCall, error: TritonKernelError, policy: str) -> Dec
 
 def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decision:
     first = next(iter(call.configs or ()), None)
-    config = Config() if first is None else from_triton(first)
-    answer = Found(config=config, rung=FALLBACK, why=_first_line(error))
+    answer = Found(config=Config() if first is None else from_triton(first), rung=FALLBACK, why=_first_line(error))
     return Decision(found=answer, kernel=call.name, problem=call.called.label, config=first).because(answer.why, policy)
 
 
@@ -529,7 +527,7 @@ def _place(tensor: Any) -> int:
     return int(storage.data_ptr() or storage._cdata)
 
 
-def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:
+def _no_grid(_meta: Mapping[str, object]) -> tuple[int, ...]:
     raise LookupError("the grid of the call takes this one's place")
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import logging
 import operator
 import os
 import sys
@@ -26,7 +25,7 @@ from typing import Any, Protocol
 import msgspec
 
 from triton_ops import settings
-from triton_ops.base import ForkSafeLock, NamedFile, Sealed, at_fork, canonical_json
+from triton_ops.base import ForkSafeLock, NamedFile, Sealed, at_fork, canonical_json, warn
 from triton_ops.base import counted as number_of
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError, UntunedError
 from triton_ops.settings import expanded
@@ -81,7 +80,7 @@ class LaunchCount(itertools.repeat):  # type: ignore[type-arg]
         count.at_end = None
         return count
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """A copy, as in a copied module, counts for itself."""
         return LaunchCount, ()
 
@@ -220,8 +219,7 @@ class Decision:
 
     def because(self, why: str, policy: str) -> Decision:
         """The decision of a miss, with the reason why nothing was tuned."""
-        answer = replace(self.found, why=why)
-        return replace(self, found=answer, policy=policy, within=within(), count=LaunchCount())
+        return replace(self, found=replace(self.found, why=why), policy=policy, within=within(), count=LaunchCount())
 
     @property
     def error(self) -> UntunedError:
@@ -251,8 +249,6 @@ def worth_text(gain: float | None, is_default: bool, unproven: str = "") -> str:
 
 KIND = "triton-ops report"
 SCHEMA_VERSION = 1
-
-_log = logging.getLogger("triton_ops")
 
 
 class Decides(Protocol):
@@ -329,7 +325,7 @@ class _Counts:
     def __init__(self) -> None:
         self._living: weakref.WeakKeyDictionary[LaunchCount, LaunchedConfig] = weakref.WeakKeyDictionary()
         self._ended: deque[tuple[LaunchedConfig, int]] = deque()
-        self._rows: dict[tuple[Any, ...], LaunchedConfig] = {}
+        self._rows: dict[tuple[object, ...], LaunchedConfig] = {}
         self._guard = ForkSafeLock()
 
     def add(self, decision: Decision) -> None:
@@ -375,7 +371,7 @@ def decisions() -> list[Decision]:
     return [decision for decides in list(_deciders) for decision in decides.decisions]
 
 
-def _add(rows: dict[tuple[Any, ...], LaunchedConfig], row: LaunchedConfig, launches: int) -> None:
+def _add(rows: dict[tuple[object, ...], LaunchedConfig], row: LaunchedConfig, launches: int) -> None:
     place = (row.kernel, row.problem, row.device, row.rung, row.config, row.why)
     if launches:
         rows[place] = replace(row, launches=launches + (rows[place].launches if place in rows else 0))
@@ -399,7 +395,7 @@ def report_text() -> str:
     return "\n".join([head, *(row.text for row in rows)])
 
 
-def report_json() -> dict[str, Any]:
+def report_json() -> dict[str, object]:
     """The launches of this process as plain JSON values."""
     rows = [{**vars(row), "config": dict(row.config), "passed": list(row.passed)} for row in launches()]
     return {"kind": KIND, "schema_version": SCHEMA_VERSION, "process": os.getpid(), "launches": rows}
@@ -431,4 +427,4 @@ def _tell(process: int) -> None:
     try:
         NamedFile(expanded(path)).write(canonical_json(report_json()) + "\n")
     except (OSError, SettingsError) as error:
-        _log.warning("the report of launches cannot be written to %s: %s", path, getattr(error, "strerror", error))
+        warn("the report of launches cannot be written to %s: %s", path, getattr(error, "strerror", error))

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from triton_ops import values
 from triton_ops.backend import Layers, Packed, TritonKernel, TritonProcess
@@ -45,7 +45,7 @@ def decorated_in(target: Any) -> Any:
     return next((one for one in Layers.of(target) if hasattr(one, "configs") and hasattr(one, "prune_configs")), None)
 
 
-def loaded(module: str, name: str) -> Any:
+def loaded(module: str, name: str) -> object:
     """As `named`; a KernelTypeError if there is none."""
     if (kernel := named(module, name)) is None:
         message = f"a pickle names the decorated kernel {module}:{name}, and there is none here"
@@ -53,7 +53,7 @@ def loaded(module: str, name: str) -> Any:
     return kernel
 
 
-def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:
+def by_name(kernel: Tuned) -> tuple[Callable[[str, str], object], tuple[str, str]]:
     """Pickled form of a decorated kernel; raises PicklingError if another object stands under its name."""
     function = kernel.base_fn
     if named(function.__module__, function.__qualname__) is not kernel:
@@ -63,7 +63,7 @@ def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:
     return loaded, (function.__module__, function.__qualname__)
 
 
-def _from_main(name: str, content: bytes) -> Any:
+def _from_main(name: str, content: bytes) -> object:
     """The kernel of a script: the one of this script if that is equal, as in a child of `multiprocessing`."""
     positional, others = Packed.loaded(content)
     kernel, own = Tuned(*positional, **others), named("__main__", name)
@@ -73,8 +73,8 @@ def _from_main(name: str, content: bytes) -> Any:
 class Tuned(AUTOTUNER):  # type: ignore[misc]
     """A kernel of `autotune`, whose configs are chosen by the ladder, and launched directly once they are known."""
 
-    def __init__(self, fn: Any, arg_names: Sequence[str], configs: Any, key: Sequence[str] | None, *rest: Any,
-                 options: Options, **more: Any) -> None:  # fmt: skip
+    def __init__(self, fn: object, arg_names: Sequence[str], configs: object, key: Sequence[str] | None, *rest: object,
+                 options: Options, **more: object) -> None:  # fmt: skip
         self.options, self._local = options, threading.local()
         self._made_of = (list(key or ()), *rest), {**more, "options": options}
         calls = Calls.of(fn, list(key or ()), options.mapper)
@@ -103,11 +103,11 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         kernel.early_config_prune = self._in_compile.own
         return kernel
 
-    def __deepcopy__(self, memo: Any) -> Tuned:
+    def __deepcopy__(self, memo: object) -> Tuned:
         """As `__copy__`: what surrounds a kernel may be copied, such as a module, and the kernel stays what it is."""
         return self.__copy__()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """A kernel is pickled by its name, as functions are, and by value if it is of a script, as cloudpickle does."""
         if self.base_fn.__module__ != "__main__":
             return by_name(self)
@@ -116,22 +116,22 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         return _from_main, (self.base_fn.__qualname__, Packed.of(given).content)
 
     @property
-    def configs(self) -> list[Any]:
+    def configs(self) -> list[object]:
         """The `triton.Config`s; other ones may be set, and count from the next decision on."""
         return self._configs
 
     @configs.setter
-    def configs(self, configs: list[Any]) -> None:
+    def configs(self, configs: list[object]) -> None:
         self._configs = configs
         self._forget_known()
 
     @property
-    def cache(self) -> Any:
+    def cache(self) -> object:
         """The configs by Triton's key; an object that is put here is asked in its place, at each launch."""
         return self._cache
 
     @cache.setter
-    def cache(self, winners: Any) -> None:
+    def cache(self, winners: object) -> None:
         self._cache = winners
         self._forget_known()
 
@@ -142,26 +142,26 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         self._in_compile.forget()
 
     @property
-    def nargs(self) -> dict[str, Any] | None:
+    def nargs(self) -> dict[str, object] | None:
         """The positional arguments of the call that this thread is about to decide."""
         return getattr(self._local, "nargs", None)
 
     @nargs.setter
-    def nargs(self, named: dict[str, Any] | None) -> None:
+    def nargs(self, named: dict[str, object] | None) -> None:
         self._local.nargs = named
 
     @property
-    def own_pruning(self) -> Callable[..., Any] | None:
+    def own_pruning(self) -> Callable[..., object] | None:
         """The caller's own `early_config_prune`."""
         return self._in_compile.own
 
     @property
-    def early_config_prune(self) -> Callable[..., Any] | None:
+    def early_config_prune(self) -> Callable[..., object] | None:
         """Function that leaves the configs that fit a call: the caller's own, and while torch traces the ladder."""
         return self._in_compile.early_config_prune if "torch" in sys.modules else self._in_compile.own
 
     @early_config_prune.setter
-    def early_config_prune(self, own: Callable[..., Any] | None) -> None:
+    def early_config_prune(self, own: Callable[..., object] | None) -> None:
         self._in_compile.use(own)
 
     def forget(self) -> None:
@@ -184,13 +184,13 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
             return partial(self._in_compile.outside, grid)
         return partial(self.launches.fast.enter, grid)
 
-    def _otherwise(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _otherwise(self, grid: object, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Launch a call that is not known, or any while somebody's own function stands in the place of `run`."""
         if AUTOTUNER.run is not Expected.run or "run" in self.__dict__ or type(self).run is not _RUN:
             return self.run(*args, grid=grid, warmup=False, **kwargs)
         return self.launches.plainly(grid, args, kwargs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - whatever a call without a grid gives
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:  # noqa: ARG002 - whatever a call without a grid gives
         """Refuse a call without a grid: raises KernelTypeError."""
         name = self.base_fn.__name__
         message = f"{self.base_fn.__module__}:{name} is called without a grid"
@@ -208,7 +208,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
             return self.launches.launched(grid, *args, **kwargs)
         return self.launches.by_another(AUTOTUNER.run, grid, args, kwargs)
 
-    def why(self, /, *args: Any, grid: Any = (1,), **kwargs: Any) -> Decision:
+    def why(self, /, *args: object, grid: object = (1,), **kwargs: object) -> Decision:
         """The config that a call with these arguments takes, the rung that it comes from, and why; nothing is launched.
 
         What is not known is not tuned: the decision of a miss is the default, and its reason says what a launch would
@@ -339,7 +339,7 @@ def autotune(
     return decorate
 
 
-def _check_pruning(prune_configs_by: Any) -> None:
+def _check_pruning(prune_configs_by: object) -> None:
     if not isinstance(prune_configs_by, (Mapping, type(None))):
         message = f"prune_configs_by is {prune_configs_by!r}, no mapping"
         raise SettingsError(message, hint='write {"early_config_prune": function}')
@@ -364,14 +364,14 @@ def _offered(configs: Sequence[Any] | None) -> list[Any]:
     return offered
 
 
-def _parameters(kernel: Any) -> list[str]:
+def _parameters(kernel: object) -> list[str]:
     if not (hasattr(kernel, "arg_names") and hasattr(kernel, "run")):
         message = f"{kernel!r} is no Triton kernel"
         raise KernelTypeError(message, hint="write @triton_ops.autotune(...) above @triton.jit")
     return list(kernel.arg_names)
 
 
-def _check_tunables(kernel: Any, names: Iterable[str], parameters: Sequence[str]) -> None:
+def _check_tunables(kernel: object, names: Iterable[str], parameters: Sequence[str]) -> None:
     options = TritonKernel.LAUNCH_OPTIONS
     if strange := list(dict.fromkeys(name for name in names if name not in parameters and name not in options)):
         raise UnknownTunableError(
@@ -381,7 +381,7 @@ def _check_tunables(kernel: Any, names: Iterable[str], parameters: Sequence[str]
         )
 
 
-def _check_nested(kernel: Any, names: Iterable[str]) -> None:
+def _check_nested(kernel: object, names: Iterable[str]) -> None:
     """Raise if a decorator below tunes some of these names as well: its launches would be given them twice."""
     inner = {name for layer in Layers.of(kernel) for one in getattr(layer, "configs", ()) for name in one.kwargs}
     if both := sorted({*names} & inner):
@@ -390,7 +390,7 @@ def _check_nested(kernel: Any, names: Iterable[str]) -> None:
         raise ConfigCollisionError(message, hint="leave one of them, with the configs of both")
 
 
-def _check_names(kernel: Any, named: Mapping[str, Sequence[str] | None], parameters: Sequence[str]) -> None:
+def _check_names(kernel: object, named: Mapping[str, Sequence[str] | None], parameters: Sequence[str]) -> None:
     for what, names in named.items():
         if isinstance(names, str):
             raise SettingsError(f"{what} is the text {names!r}; it is a list of names", hint=f"write [{names!r}]")

@@ -11,7 +11,8 @@ that needs no scratch adds the same constants each time, so it is asked once, wi
 Facts used, from Triton 3.6 to 3.9: a launcher keeps its C function as the attribute `launch`, is called with the grid,
 the stream, the function, four things of the launch and the kernel's arguments, and hands on the latter either one by
 one or, from 3.7 on, in one tuple at the end. `global_scratch_size` and `profile_scratch_size` say what it allocates;
-`gsan_enabled` says that it does more.
+`gsan_enabled` says that it does more. Where a kernel has descriptors, `launch` is a function of Python's that encodes
+them for the GPU, by the address and the layout of each, and calls the C function, which it closes over as `launcher`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ import importlib
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import CellType, FunctionType
 from typing import Any, NamedTuple, cast
 
-from triton_ops.backend import launches_are_taken
+from triton_ops.backend import Arguments, launches_are_taken
 from triton_ops.dispatch.calls import runs_of
 
 _ABSENT = object()
@@ -188,3 +190,39 @@ def _between(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> 
     if handed[-len(marks) :] == marks:
         return handed[: -len(marks)], False
     return None
+
+
+class Encoded(NamedTuple):
+    """The C function of a launch with descriptors, and what it is handed after the launch's function.
+
+    `known` gives that for the addresses of a launch that was encoded before; `encode` for other ones, with the
+    kernel's arguments. Whoever uses it sees to it that nothing else of these may change.
+    """
+
+    run: Callable[..., Any]
+    known: Callable[[tuple[int, ...]], Any]
+    encode: Callable[[tuple[int, ...], tuple[Any, ...]], tuple[Any, ...]]
+
+    @classmethod
+    def of(cls, run: Callable[..., Any], added: tuple[Any, ...], in_one: bool) -> Encoded | None:
+        """For a launch as `launch_of` has it; None unless it encodes descriptors in this way."""
+        if not isinstance(run, FunctionType) or _BELOW not in (names := run.__code__.co_freevars):
+            return None
+        cells = dict(zip(names, run.__closure__ or (), strict=True))
+        instead = tuple({**cells, _BELOW: CellType(lambda *handed: handed)}.values())
+        handed = FunctionType(run.__code__, run.__globals__, run.__name__, run.__defaults__, instead)
+        known: dict[tuple[int, ...], tuple[Any, ...]] = {}
+
+        def encode(addresses: tuple[int, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+            rest = handed(*_GRID, 0, 0, *added, *((arguments,) if in_one else arguments))[_LEAD:]
+            if len(known) >= _MOST_ENCODED:
+                known.clear()
+            if not any(map(Arguments.is_tensor, rest[-1] if in_one else rest)):  # else it would stay alive
+                known[addresses] = rest
+            return cast(tuple[Any, ...], rest)
+
+        return cls(cells[_BELOW].cell_contents, known.get, encode)
+
+
+_BELOW = "launcher"
+_MOST_ENCODED = 1_024  # of one launch: a model calls it with the weights of each layer

@@ -12,7 +12,6 @@ import sys
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from triton_ops import dispatch
 from triton_ops.backend import Layers
@@ -26,7 +25,7 @@ _MOST_RECORDS = 50  # that are read when a kernel is decorated: 0.5 ms each
 _awaited: dict[str, tuple[str | None, TuneOptions]] = {}  # by name the kernels that may tune, before a GPU is used
 
 
-def await_tune(kernel: Any, on_miss: str | None, options: TuneOptions) -> None:
+def await_tune(kernel: object, on_miss: str | None, options: TuneOptions) -> None:
     """Have a worker started, now or once this process uses a GPU, if a launch of the kernel may be the first to tune.
 
     None is any kernel.

@@ -89,13 +89,13 @@ class Implementation:
             return ok
         return None if ok is None or bool(ok) else str(reason) or "its predicate says that it does not apply"
 
-    def operation_values(self, arguments: Arguments) -> Mapping[str, Any]:
+    def operation_values(self, arguments: Arguments) -> Mapping[str, object]:
         """The arguments of the operation's kernel for a call, by name."""
         if self.values is not None:
             return self.values(*arguments.positional, **arguments.keyword)
         return arguments.by_name(self.operation.kernel).keyword if self.operation is not None else arguments.keyword
 
-    def run(self, tiles: Mapping[str, Any]) -> Callable[..., Any]:
+    def run(self, tiles: Mapping[str, object]) -> Callable[..., object]:
         """The callable that a call of this implementation comes to, with the config `tiles` of its operation."""
         if self.operation is None:
             assert self.function is not None
@@ -104,7 +104,7 @@ class Implementation:
             return partial(self.function, config=Config(tiles))
         return partial(self._launched, Config(tiles))
 
-    def _launched(self, tiles: Config, *args: Any, **kwargs: Any) -> Any:
+    def _launched(self, tiles: Config, *args: object, **kwargs: object) -> object:
         """Launch the operation's kernel; returns its outputs if they were made for this call, else what it returns."""
         assert self.operation is not None
         values = dict(self.operation_values(Arguments(args, kwargs)))
@@ -136,7 +136,7 @@ def in_order(parameters: Sequence[str | None], arguments: Arguments) -> Argument
 _CALLS, _LOOKS = 2, 3
 
 
-def kept_by_a_call(call: Callable[[], Any], device: str) -> int:
+def kept_by_a_call(call: Callable[[], object], device: str) -> int:
     """Bytes of tensors that every call keeps; 0 if none does. The call must have been warmed up.
 
     On a GPU the allocator of torch is asked. On a CPU the tensors that Python knows are added up, each storage once.
@@ -157,7 +157,7 @@ def kept_by_a_call(call: Callable[[], Any], device: str) -> int:
     return min(grown) // _CALLS if min(grown) > 0 else 0
 
 
-def _leaves_no_tensor(call: Callable[[], Any]) -> bool:
+def _leaves_no_tensor(call: Callable[[], object]) -> bool:
     """Tell whether no tensor that a few calls made is alive after them: Python's youngest objects are looked at alone.
 
     While nothing is collected, what is made is among the youngest. A collection meanwhile, by the call or by another
@@ -254,7 +254,7 @@ class ChoiceKernel:
             self._tried.add(config.text)
         return Executable(config=config, bind=partial(self._bound, run), outputs=self.outputs)
 
-    def call(self, config: Mapping[str, Any]) -> Callable[..., Any]:
+    def call(self, config: Mapping[str, Any]) -> Callable[..., object]:
         """The call that is made: the implementation's function, with its operation's config; raises CandidateError."""
         name = config[IMPLEMENTATION]
         if name not in self.implementations:
@@ -267,7 +267,7 @@ class ChoiceKernel:
     def known(self, arguments: Arguments, records: bool, folder: str | Path | None) -> ChoiceSpace:
         """The space of a call, described or not, with the configs that the ladder answers; raises TuningFailedError."""
 
-        def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
+        def tiles(implementation: Implementation, values: Mapping[str, object]) -> Config:
             assert implementation.operation is not None
             request = TuneProblem(target=implementation.operation, kwargs=values).request()
             return answered(implementation.operation, request, ladder_of(folder), near=True).found.config
@@ -275,11 +275,11 @@ class ChoiceKernel:
         return self._space(arguments, records, tiles)
 
     def raced(
-        self, arguments: Arguments, records: bool, tune: Callable[..., TuningResult], options: Mapping[str, Any]
+        self, arguments: Arguments, records: bool, tune: Callable[..., TuningResult], options: Mapping[str, object]
     ) -> ChoiceSpace:
         """The space of a tune, by tunes of operations with its options, or their records; raises TuningFailedError."""
 
-        def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
+        def tiles(implementation: Implementation, values: Mapping[str, object]) -> Config:
             result = tune(implementation.operation, kwargs=values, **options)
             if result.stopped == "interrupted":  # Ctrl-C ends the whole
                 raise KeyboardInterrupt
@@ -315,8 +315,7 @@ class ChoiceKernel:
         implementation = self.implementations[name]
         if implementation.operation is None:
             return f"{name} has no operation that could take ({tiles})" if tiles else None
-        values = implementation.operation_values(placed)
-        request = TuneProblem(target=implementation.operation, kwargs=values).request()
+        request = TuneProblem(target=implementation.operation, kwargs=implementation.operation_values(placed)).request()
         return implementation.operation.space_for(request.problem).why_not(tiles)
 
     def _nothing(self, refusals: Mapping[str, str]) -> TuningFailedError:
@@ -327,11 +326,11 @@ class ChoiceKernel:
             hint="register one that applies to everything",
         )  # fmt: skip
 
-    def _bound(self, run: Callable[..., Any], arguments: Arguments) -> Callable[[], Any]:
+    def _bound(self, run: Callable[..., object], arguments: Arguments) -> Callable[[], object]:
         placed = in_order(self.parameter_names, arguments)
         return partial(run, *placed.positional, **placed.keyword)
 
-    def _written(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    def _written(self, run: Callable[..., object], *args: object, **kwargs: object) -> None:
         """Call what returns its results, and copy them to where the other implementations write theirs."""
         values: dict[Any, Any] = {**dict(zip(self.parameter_names, args, strict=False)), **kwargs}
         places = [values[name] for name in self.outputs]
@@ -345,7 +344,7 @@ class ChoiceKernel:
                 raise ValueError(f"it returns {form} for an output of {tuple(place.shape)} {place.dtype}")
             place.copy_(result)
 
-    def _try(self, name: str, run: Callable[..., Any], arguments: Arguments) -> None:
+    def _try(self, name: str, run: Callable[..., object], arguments: Arguments) -> None:
         call = self._bound(run, arguments)
         try:
             for _ in range(_WARM_UPS):
@@ -364,7 +363,7 @@ class ChoiceKernel:
         self._forms[name] = form
 
 
-def _form(result: Any) -> str:
+def _form(result: object) -> str:
     if Arguments.is_tensor(result):
         return "a tensor"
     if isinstance(result, (tuple, list)):

@@ -7,7 +7,6 @@ in the state in which the step was handed over: tensors that a first run has cha
 from __future__ import annotations
 
 import gc
-import logging
 import math
 import random
 import re
@@ -21,7 +20,7 @@ from typing import Any
 
 from triton_ops import timing
 from triton_ops.backend import Arguments, CandidateError, Layers, Protection
-from triton_ops.base import ForkSafeLock, canonical_json, require
+from triton_ops.base import ForkSafeLock, canonical_json, require, warn
 from triton_ops.device import TorchDevice, Turns, probe
 from triton_ops.dispatch.deciding import meeting
 from triton_ops.dispatch.decision import EXPLICIT, LOCKFILE, Decision, decisions
@@ -33,7 +32,6 @@ from triton_ops.request import Budget
 from triton_ops.space import Config
 from triton_ops.values import Tolerance
 
-_log = logging.getLogger("triton_ops")
 _FINALISTS = 4  # of a problem: what runs, the winner alone, the default, and the next
 _ZONE = 0.002  # of the step's time: 2 % of a kernel that takes a tenth of it
 _LAUNCH_MS = 0.0005  # by which equal binaries differ in graphs of other memory, 101 of 102 times
@@ -107,7 +105,7 @@ class _Step:
     `before_ms` its time as it was.
     """
 
-    def __init__(self, call: Callable[[], Any], tolerance: Any) -> None:
+    def __init__(self, call: Callable[[], object], tolerance: object) -> None:
         gc.collect()  # in a circle of references, gradients of a step before would be added up on its stream
         torch = self.torch = require("torch", "tune_in_place")
         self._call, self._configs, before = call, dict[str, Config](), self._tensors()
@@ -161,7 +159,7 @@ class _Step:
         self._left.restore()
         del self._left
 
-    def __call__(self) -> Any:
+    def __call__(self) -> object:
         """Run once; the result has no gradient graph, which would keep streams of this run."""
         try:
             return Arguments((self._call(),)).map(lambda tensor: tensor.detach()).positional[0]
@@ -214,13 +212,12 @@ class _Step:
     def time_on(self, device: str, seed: int) -> None:
         """Choose the clock: that of graphs, or another one where the step as it is cannot be captured."""
         for mode in [None] if device == "cpu" else ["graph-warm", "event-warm"]:
-            timers = timing.SharedTimer(probe(device), device, cold=False, mode=mode)
-            self._timer = timers.start(timing.Launch(self))
+            self._timer = timing.SharedTimer(probe(device), device, cold=False, mode=mode).start(timing.Launch(self))
             try:
                 self.sampler({})
                 break
             except (timing.CaptureError, timing.EmptyCaptureError) as error:
-                _log.warning("the step is timed without a graph: %s", str(error))  # whose frames hold tensors
+                warn("the step is timed without a graph: %s", str(error))  # whose frames hold tensors
         self.rounds, _ = timing.Rounds.guarded(self._timer, device, rng=random.Random(seed))
 
     def sampler(self, configs: Mapping[str, Config]) -> timing.Sampler:
@@ -343,8 +340,8 @@ def _own_stream() -> Iterator[None]:
 
 
 def tune_in_place(
-    step: Callable[[], Any],
-    kernels: Iterable[Any] | None = None,
+    step: Callable[[], object],
+    kernels: Iterable[object] | None = None,
     budget_s: float = 60.0,
     *,
     name: str | None = None,

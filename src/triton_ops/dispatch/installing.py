@@ -7,7 +7,6 @@ of subclasses that call it.
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from triton_ops.backend import Layers, TritonProcess
-from triton_ops.base import ForkSafeLock, require
+from triton_ops.base import ForkSafeLock, require, warn
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.deciding import Options
 from triton_ops.dispatch.decorator import Tuned
@@ -27,7 +26,6 @@ from triton_ops.dispatch.launching import Launches
 from triton_ops.request import Effort, TuneOptions
 
 _PLACES = ("triton", "triton.runtime", "triton.runtime.autotuner")
-_log = logging.getLogger("triton_ops")
 _guard = ForkSafeLock(threading.RLock)
 
 
@@ -115,7 +113,7 @@ def _end(installed: _Installed) -> None:
             uninstall()
 
 
-def _put(installed: _Installed, place: Any, name: str, value: Any) -> None:
+def _put(installed: _Installed, place: object, name: str, value: object) -> None:
     """Put something in a place until `uninstall`, unless something else stands there by then."""
     before = getattr(place, name)
 
@@ -133,7 +131,7 @@ def _tell_other_options(installed: _Installed, options: Options) -> None:
         names, tune = ("effort", "budget_s", "cache_dir", "isolate"), installed.options.tune
         before = {"on_miss": installed.options.on_miss, **{name: getattr(tune, name) for name in names}}
         first = ", ".join(f"{name}={value!r}" for name, value in before.items())
-        _log.warning(
+        warn(
             "triton_ops is installed already, and stays so, with %s; call triton_ops.uninstall() before other options",
             first,
         )

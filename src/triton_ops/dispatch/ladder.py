@@ -10,7 +10,6 @@ what changed is said. Where a tune is asked for, only an entry of these very ver
 from __future__ import annotations
 
 import importlib
-import logging
 import math
 import os
 import sys
@@ -19,10 +18,10 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from triton_ops import settings, values
-from triton_ops.base import ForkSafeLock, canonical_json, require, warn_once
+from triton_ops.base import ForkSafeLock, canonical_json, require, warn, warn_once
 from triton_ops.dispatch.decision import (
     BORROWED,
     EXPLICIT,
@@ -53,7 +52,7 @@ from triton_ops.records import (
 )
 from triton_ops.request import TuneOptions, TuneRequest
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.values import ANY, Key, Mapper, Problem, Range, TuningResult
+from triton_ops.values import ANY, Argument, Key, Mapper, Problem, Range, TuningResult
 
 Place: TypeAlias = tuple[float, bool, str]
 """Orders what may be taken: how far its problem is, whether a package brings it, and an id."""
@@ -120,7 +119,7 @@ def _distance(key: Key, other: Key, loose: Collection[str], *, near: bool) -> fl
     return total if total <= _FARTHEST + 2 * _OTHER_VERSIONS else None
 
 
-def _ends(argument: Any) -> Any:
+def _ends(argument: object) -> object:
     """An argument with both ends of each range, of a bucket, as extents."""
     if not isinstance(argument, Mapping):
         return argument
@@ -236,8 +235,7 @@ class Ladder:
         """Winners of packages, and of problems nearby: the nearest first, and own records before those of packages."""
         if question.key.unknown is None:
             others = shipped(question.asked, passed, drifted=question.near) if _sources.limits.packages else ()
-            ranked = [*self._lent(question), *others]
-            for _, answer in sorted(ranked, key=lambda pair: pair[0]):
+            for _, answer in sorted([*self._lent(question), *others], key=lambda pair: pair[0]):
                 yield answer
         passed.append("borrowed: no record of this kernel and device is near enough")
 
@@ -257,7 +255,7 @@ class Ladder:
                 place = (away, True, other.id)
                 yield place, _borrowed(question.asked, other, entry.config, entry.origin.record, how)
 
-    def tells_apart(self, kernel: str, problem: Problem, typical: Mapping[str, Any]) -> bool:
+    def tells_apart(self, kernel: str, problem: Problem, typical: Mapping[str, object]) -> bool:
         """Whether a source has a winner for some problems of a class alone, of which `typical` stands for all."""
         extents = Mapper.extents_of({name: Problem.plain(value) for name, value in problem.arguments})
         for other, ranges in self._problems_of(kernel):
@@ -269,7 +267,7 @@ class Ladder:
                 return True
         return False
 
-    def _problems_of(self, kernel: str) -> Iterator[tuple[dict[str, Any], tuple[Range, ...]]]:
+    def _problems_of(self, kernel: str) -> Iterator[tuple[dict[str, object], tuple[Range, ...]]]:
         """The problems of winners for a kernel, with the ranges of their extents."""
         shared = () if self.only_lockfile else FollowedLockfile.shared()
         entries = [entry for lock in filter(None, (self.lockfile, *shared)) for entry in lock.entries]
@@ -310,12 +308,11 @@ def left_undecided(record: Record) -> str | None:
 
 
 def _borrowed(asked: Key, other: Key, config: Config, record: str, how: str) -> Found:
-    differs = _said(asked.differences(other))
-    why = f"borrowed from {other.label or record}, which differs in {differs}; {how}"
+    why = f"borrowed from {other.label or record}, which differs in {_said(asked.differences(other))}; {how}"
     return Found(config=config, rung=BORROWED, why=why, record=record)
 
 
-def _loosened(question: LadderQuestion, problems: Iterable[Mapping[str, Any]]) -> Iterator[Key]:
+def _loosened(question: LadderQuestion, problems: Iterable[Mapping[str, Argument]]) -> Iterator[Key]:
     ids = {question.asked.id}
     for problem in problems:
         changed = {name: problem[name] for name in question.loose if name in problem}
@@ -337,7 +334,6 @@ def _said(differences: list[str]) -> str:
     return "; ".join(differences[:_SHOWN]) + more
 
 
-_log = logging.getLogger("triton_ops")
 _guard = ForkSafeLock()  # a lockfile that is being written is waited for while it is held
 
 
@@ -483,7 +479,7 @@ def _made(folder: str, in_use: _InUse) -> Ladder:
         if may_have_records(folder):
             store, place = store_in(folder), folder
     except CacheError as error:
-        _log.warning("records are not used: %s", error)
+        warn("records are not used: %s", error)
     if isinstance(lockfile, FollowedLockfile):
         followed, lockfile = lockfile, lockfile.read()
         followed.follow(change_limits)
@@ -493,7 +489,7 @@ def _made(folder: str, in_use: _InUse) -> Ladder:
 
 def _environments() -> _InUse:
     for name, right_name in settings.misspelt().items():
-        _log.warning("the variable %s is not read; %s is meant?", name, right_name)
+        warn("the variable %s is not read; %s is meant?", name, right_name)
     replay = settings.replay()
     path = settings.lockfile() if replay is None else replay
     if path is None:
@@ -505,13 +501,13 @@ def _environments() -> _InUse:
 TUNER = "triton_ops.tuner"
 
 
-def tune(*args: Any, **kwargs: Any) -> TuningResult:
+def tune(*args: object, **kwargs: object) -> TuningResult:
     """Tune as `triton_ops.tune` does, in a call that came to run a kernel."""
     result: TuningResult = importlib.import_module(TUNER).tune(*args, **kwargs)
     return result
 
 
-def tune_request(request: TuneRequest, options: TuneOptions, **place: Any) -> TuningResult:
+def tune_request(request: TuneRequest, options: TuneOptions, **place: object) -> TuningResult:
     """Tune a request that is checked already, with further fields of `RequestedTune`."""
     result: TuningResult = importlib.import_module(TUNER).RequestedTune(
         request=request, options=options, **place

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, Layers, Operation, TritonKernel, standing_in
+from triton_ops.base import warn
 from triton_ops.device import Target
 from triton_ops.dispatch.calls import Calls, GridByConfig, GridWatch, example_of, grid_of_call, space_around
 from triton_ops.dispatch.deciding import KernelCall, Options
@@ -23,8 +23,6 @@ from triton_ops.request import device_for
 from triton_ops.space import ConfigSpace
 from triton_ops.values import Mapper, TensorSpec
 
-_log = logging.getLogger("triton_ops")
-
 
 def _grid(noted: NotedCall) -> GridByConfig:
     names = tuple(noted.configs[0])
@@ -33,7 +31,7 @@ def _grid(noted: NotedCall) -> GridByConfig:
     return GridByConfig(names, {at: grid if isinstance(grid, str) else tuple(grid) for at, grid in extents.items()})
 
 
-def operation_of(target: Any) -> Operation | None:
+def operation_of(target: object) -> Operation | None:
     """The operation of a decorated kernel with its configs, of Triton's too, without grid and problems; else None."""
     launches = None if decorated_in(target) is None else launches_of(target)
     return launches.operation if launches is not None and launches.options.listed else None
@@ -53,7 +51,7 @@ class NotedOperation(Operation):
     author_grid: Any = None
 
     @classmethod
-    def of(cls, decorated: Any, cache_dir: str | Path | None) -> NotedOperation | None:
+    def of(cls, decorated: object, cache_dir: str | Path | None) -> NotedOperation | None:
         """The operation at the call that costs most among misses, else at that of the newest record.
 
         None where no call is noted in the folder, and for what is no decorated kernel.
@@ -67,7 +65,7 @@ class NotedOperation(Operation):
         return None if call is None else cls.at(decorated, call)
 
     @classmethod
-    def at(cls, decorated: Any, call: NotedCall) -> NotedOperation:
+    def at(cls, decorated: object, call: NotedCall) -> NotedOperation:
         """The operation of a decorated kernel at a call that was noted.
 
         Raises TargetError if `decorated` is no decorated kernel of `triton_ops.autotune` or of Triton's, with or
@@ -90,8 +88,8 @@ class NotedOperation(Operation):
 
     @classmethod
     def launched_by(
-        cls, function: Callable[..., Any], kernel: Any, specs: Mapping[str, Any], space: Mapping[str, Any] | None,
-        target: Target, widen: bool | None = None,
+        cls, function: Callable[..., object], kernel: object, specs: Mapping[str, object],
+        space: Mapping[str, object] | None, target: Target, widen: bool | None = None,
     ) -> NotedOperation:  # fmt: skip
         """The operation of a kernel at its first launch by a function, which is run without a device.
 
@@ -105,7 +103,7 @@ class NotedOperation(Operation):
         outer = next((layer for layer in layers if hasattr(layer, "configs")), layers[-1])
         reached: list[NotedOperation] = []
 
-        def told(launched: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        def told(launched: object, grid: object, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
             if launched is outer and not reached:
                 reached.append(cls._of_launch(kernel, space, widen, grid, args, kwargs))
                 raise SystemExit  # code of the user's takes it for no error, and a thread ends by it without a word
@@ -128,15 +126,15 @@ class NotedOperation(Operation):
                     reason = next((one for one in errors if not isinstance(one, SystemExit)), None)
                     detail = "" if reason is None else f" ({CandidateError.one_line(reason)})"
                     why = f"{_name_of(function)} cannot be run on tensors without values{detail}"
-                    _log.warning("%s: where --arg gives none, floats are 0 and whole numbers 0 to 127", why)
+                    warn("%s: where --arg gives none, floats are 0 and whole numbers 0 to 127", why)
                 return reached[0]
         last = next(reversed(errors), None)
         raise _not_reached(function, kernel, last) from last
 
     @classmethod
     def _of_launch(
-        cls, kernel: Any, space: Mapping[str, Any] | None, widen: bool | None, grid: Any,
-        args: Sequence[Any], kwargs: Mapping[str, Any],
+        cls, kernel: object, space: Mapping[str, object] | None, widen: bool | None, grid: object,
+        args: Sequence[object], kwargs: Mapping[str, object],
     ) -> NotedOperation:  # fmt: skip
         if decorated_in(kernel) is None:
             around = grid if widen is not None and not space else None
@@ -176,11 +174,11 @@ class NotedOperation(Operation):
         return launches_of(self.decorated).why(call.grid, (), call.called.given.keyword)
 
 
-def _name_of(function: Callable[..., Any]) -> str:
+def _name_of(function: Callable[..., object]) -> str:
     return str(getattr(function, "__qualname__", function))
 
 
-def _not_reached(function: Callable[..., Any], kernel: Any, error: BaseException | None) -> TargetError:
+def _not_reached(function: Callable[..., object], kernel: object, error: BaseException | None) -> TargetError:
     name = _name_of(function)
     if error is None:
         message = f"{name} does not launch {Layers.unwrap(kernel).__name__} with these arguments"
@@ -197,7 +195,7 @@ def _is_plain(spec: TensorSpec) -> bool:
     return isinstance(spec.fill, str) and spec.fill == "uniform"
 
 
-def _light(value: Any, memory: str) -> Any:
+def _light(value: object, memory: str) -> object:
     """An argument, or a spec that costs no time where its values mean nothing further: of floats, or without memory."""
     if not isinstance(value, TensorSpec) or not _is_plain(value) or (memory != "meta" and "float" not in value.dtype):
         return value
@@ -232,7 +230,7 @@ def _decorated_at(
     return autotune(configs, key=list(rest))(kernel), (), rest
 
 
-def launches_of(decorated: Any) -> Launches:
+def launches_of(decorated: object) -> Launches:
     """Object that decides the calls of a decorated kernel, of Triton's own decorator too; raises TargetError."""
     if (kernel := decorated_in(decorated)) is None:
         hint = "name the object that the program launches, in the module that it is defined in"

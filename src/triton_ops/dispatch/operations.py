@@ -8,7 +8,6 @@ process. Nothing is tuned unless the caller asks for it: by `tune=True`, inside 
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,14 +23,14 @@ from triton_ops.backend import (
     Arguments,
     CompilesAtLaunch,
     Executable,
+    LaunchesAlone,
     MayCrash,
     Operation,
     ScratchAllocator,
     Source,
-    TritonKernel,
     TritonProcess,
 )
-from triton_ops.base import require
+from triton_ops.base import inform, require, warn
 from triton_ops.cost_model import Model
 from triton_ops.device import Machine
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, RECORD, TUNED, Decision, Found, asked, register
@@ -70,7 +69,6 @@ from triton_ops.values import TensorSpec, TuningResult, is_aligned, is_fake, typ
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
 _MOST = 256  # operations
 _PLAIN = (bool, int, float, str, type(None))  # of which equal ones of one class are one to a kernel
-_log = logging.getLogger("triton_ops")
 
 
 def decided(
@@ -88,12 +86,10 @@ def decided(
     folder: str | Path | None = (options or {}).get("cache_dir")
     request = TuneProblem(target=operation, args=args, kwargs=dict(values)).request()
     searches = policy in (TUNE, RACE)
-    enough = left_undecided if searches and not capturing() else None
-    expected = not searches and policy != ERROR and not capturing()
-    decision = answered(
-        operation, request, ladder_of(folder), near=not searches, enough=enough, expected=expected,
-        picks=expected and policy != EXPECTED,
-    )  # fmt: skip
+    captured = capturing()
+    enough = left_undecided if searches and not captured else None
+    policy_now = None if captured else policy
+    decision = answered(operation, request, ladder_of(folder), near=not searches, enough=enough, policy=policy_now)
     if not decision.unmeasured:
         return decision
     if policy == ERROR:
@@ -131,19 +127,19 @@ def would_run(
         warm = answered(operation, problem.request(), ladder, near=False)
         if warm.found.rung == RECORD:
             return warm
-    policy, request = policy_of(None, DEFAULT), replace(problem, cold=True).request()
-    expected = policy not in (TUNE, RACE, ERROR)
-    return answered(operation, request, ladder, near=True, expected=expected, picks=expected and policy != EXPECTED)
+    request = replace(problem, cold=True).request()
+    return answered(operation, request, ladder, near=True, policy=policy_of(None, DEFAULT))
 
 
 def answered(
     operation: Operation, request: TuneRequest, ladder: Ladder, *, near: bool,
-    enough: Callable[[Record], str | None] | None = None, expected: bool = False, picks: bool = False,
+    enough: Callable[[Record], str | None] | None = None, policy: str | None = None,
 ) -> Decision:  # fmt: skip
     """Answer of a ladder to a request; `enough` says why a record of the very problem does not answer.
 
-    If it `picks`, what a model expects comes before the default. Where a winner of a problem nearby may answer, an
-    operation whose configs hold by class is asked for the problem that stands for its class.
+    By the policy of a call what a model expects comes before the default; None asks for winners alone. Where a winner
+    of a problem nearby may answer, an operation whose configs hold by class is asked for the problem that stands for
+    its class.
     """
     shared = False
     if near and operation.by_class:
@@ -151,9 +147,10 @@ def answered(
         shared = not ladder.tells_apart(operation.name, request.problem, dict(of_class.problem.arguments))
         request = of_class if shared else request
     space, key = operation.space_for(request.problem), request.key
+    expected = policy not in (None, TUNE, RACE, ERROR)
     question = LadderQuestion(
         key=key, asked=key, loose=frozenset(), space=space, enough=enough, near=near, expected=expected,
-        pick=partial(_first_pick, request) if picks else None,
+        pick=partial(_first_pick, request) if expected and policy != EXPECTED else None,
     )  # fmt: skip
     answer, passed = ladder.ask(question)
     return Decision(
@@ -187,7 +184,7 @@ class _Calls:
         of_operations = list(self._of_operations.values())
         return [*self.shipped.values(), *(call.decision for calls in of_operations for call in list(calls.values()))]
 
-    def call(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def call(self, operation: Operation, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Run the winner of the call's problem, or the default."""
         if (calls := self._of_operations.get(id(operation))) is None:
             if len(self._of_operations) >= _MOST:
@@ -216,7 +213,7 @@ class _OfOperation(KnownCalls[KnownCall]):
         self._operation = operation
         self._launches: dict[Config, _DirectLaunches] = {}
 
-    def _known(self, args: Sequence[Any], kwargs: Mapping[str, Any], place: Any) -> KnownCall:
+    def _known(self, args: Sequence[object], kwargs: Mapping[str, object], place: object) -> KnownCall:
         values = _named(self._operation, args, kwargs)
         if place is None:  # such as a tensor without strides or an address
             for name, value in values.items():
@@ -224,7 +221,7 @@ class _OfOperation(KnownCalls[KnownCall]):
                     TensorSpec.check_strided(value, name)
         return self.of(place, lambda: self._decided(values, list(values)[: len(args)]))
 
-    def _decided(self, values: Mapping[str, Any], names: Sequence[str]) -> KnownCall:
+    def _decided(self, values: Mapping[str, object], names: Sequence[str]) -> KnownCall:
         """What a call comes to, whose positional arguments have these `names`."""
         operation = self._operation
         decision, arguments = safely_decided(operation, values), Arguments(keyword=dict(values))
@@ -236,37 +233,37 @@ class _OfOperation(KnownCalls[KnownCall]):
         run = self._direct(config) or partial(_launched, executable_of(operation, config, values), names)
         return KnownCall(run, decision.counted.count.up, decision.ask, decision.within, decision)
 
-    def _direct(self, config: Config) -> Callable[..., Any] | None:
+    def _direct(self, config: Config) -> Callable[..., object] | None:
         kernel = self._operation.kernel
-        if not isinstance(kernel, TritonKernel) or not kernel.only_launches:
+        if not isinstance(kernel, LaunchesAlone) or (alone := kernel.alone) is None:
             return None
         if (launches := self._launches.get(config)) is None:
-            launches = self._launches[config] = _DirectLaunches(kernel, config)
+            launches = self._launches[config] = _DirectLaunches(kernel.name, *alone, config)
         return launches.run
 
 
-def _launched(executable: Executable, names: Sequence[str], *args: Any, **kwargs: Any) -> Any:
+def _launched(executable: Executable, names: Sequence[str], *args: object, **kwargs: object) -> object:
     return executable.launch(Arguments(keyword={**dict(zip(names, args, strict=False)), **kwargs}))
 
 
 class _DirectLaunches:
     """The launches of a kernel with one config, known as those of a decorator that has this one alone."""
 
-    def __init__(self, kernel: TritonKernel, config: Config) -> None:
-        self._kernel, self._config = kernel, config
-        grids = KnownGrids((*kernel.parameter_names, *config))
-        self._grid = lambda meta: grids.of(kernel.grid, {**meta, **config})
+    def __init__(self, name: str, function: Any, grid: Callable[[Mapping[str, Any]], Any], config: Config) -> None:
+        self._function, self._config = function, config
+        grids = KnownGrids((*function.arg_names, *config))
+        self._grid = lambda meta: grids.of(grid, {**meta, **config})
         own = SimpleNamespace(kwargs=dict(config), all_kwargs=lambda: config)
-        self._owner = SimpleNamespace(fn=kernel.function, configs=[own], cache={}, best_config=own)
-        self._fast = FastLaunch(kernel.function, (), self._owner)
+        self._owner = SimpleNamespace(fn=function, configs=[own], cache={}, best_config=own)
+        self._fast = FastLaunch(function, (), self._owner)
         answer = Found(config=config, rung=EXPLICIT, why="it is this config's kernel")
-        self._decision = Decision(found=answer, kernel=kernel.name, problem="", config=own)
+        self._decision = Decision(found=answer, kernel=name, problem="", config=own)
 
-    def run(self, *args: Any, **kwargs: Any) -> None:
+    def run(self, *args: object, **kwargs: object) -> None:
         """Launch."""
         if self._fast.call(self._grid, *args, **kwargs) is not None:
             return
-        changes, launcher = self._fast.changes, TritonProcess.launcher_of(self._kernel.function)
+        changes, launcher = self._fast.changes, TritonProcess.launcher_of(self._function)
         launch = partial(launcher, *args, grid=self._grid, warmup=False, **kwargs, **self._config)
         compiled = ScratchAllocator.around(launch)()
         plain = all(Arguments.is_tensor(value) or type(value) in _PLAIN for value in (*args, *kwargs.values()))
@@ -279,10 +276,9 @@ class _DirectLaunches:
 _calls = _Calls()
 
 
-def called(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def called(operation: Operation, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
     """Return what an operation's kernel returns with the config of the problem; raises UntunedError."""
-    call = _outside_of_graphs() if _DYNAMO in sys.modules else _calls.call
-    return call(operation, args, kwargs)
+    return (_outside_of_graphs() if _DYNAMO in sys.modules else _calls.call)(operation, args, kwargs)
 
 
 @cache
@@ -291,7 +287,7 @@ def _outside_of_graphs() -> Any:
     return require("torch", "torch.compile").compiler.disable(_calls.call)
 
 
-def _named(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _named(operation: Operation, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
     """The arguments of a call by name; raises KernelTypeError if there are too many, or one is given twice."""
     names = list(getattr(operation.kernel, "parameter_names", ()))
     if len(args) > len(names):
@@ -316,7 +312,7 @@ def safely_decided(
         if policy_of(on_miss, DEFAULT) != DEFAULT:
             raise
         problem = TuneProblem(target=operation, args=args, kwargs=dict(values)).request().problem
-        _log.warning("%s runs with its default config: %s", operation.name, error)
+        warn("%s runs with its default config: %s", operation.name, error)
         answer = Found(config=operation.space_for(problem).default_config, rung=FALLBACK, why=error.message)
         return Decision(found=answer, kernel=operation.name, problem=problem.label).because(answer.why, DEFAULT)
 
@@ -336,7 +332,7 @@ def _of_other_space(
     return replace(miss, found=winner, policy=None)
 
 
-def executable_of(operation: Operation, config: Config, values: Mapping[str, Any]) -> Executable:
+def executable_of(operation: Operation, config: Config, values: Mapping[str, object]) -> Executable:
     """The operation's kernel with a config, for arguments by name."""
     if isinstance(operation.kernel, CompilesAtLaunch):
         return operation.kernel.executable(config)
@@ -347,7 +343,7 @@ _tuning: ContextVar[Mapping[str, Any] | None] = ContextVar("triton_ops_tuning", 
 
 
 @contextmanager
-def tuning(**options: Any) -> Iterator[None]:
+def tuning(**options: object) -> Iterator[None]:
     """Inside, the shipped kernels of this package tune each problem that has no winner yet, before they run it.
 
     The arguments of a call are copied for its tune, so that the call itself computes what it always does.
@@ -403,7 +399,7 @@ def config_for(
     return decision.found.config
 
 
-def _by_class(values: Mapping[str, Any], name: str, folder: str, decide: Callable[[], Decision]) -> Decision | None:
+def _by_class(values: Mapping[str, object], name: str, folder: str, decide: Callable[[], Decision]) -> Decision | None:
     """The decision that a call shares with its class of sizes; None where each problem of it is decided by itself."""
     numbers = tuple((key, _of_class(value)) for key, value in values.items())
     hash(numbers)  # sizes that are traced are taken as they are from here on
@@ -438,5 +434,5 @@ def _of_shipped(
     ladder = ladder_of(folder)
     if decision.unmeasured and not ladder.only_lockfile:
         decision = _of_other_space(operation, decision, ladder, check)
-    _log.info("%s", decision.text)
+    inform("%s", decision.text)
     return decision.counted

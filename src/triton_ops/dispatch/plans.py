@@ -30,7 +30,7 @@ from triton_ops.base import require
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.direct_launch import (
     KERNEL_DOUBTS,
-    globals_changed,
+    Encoded,
     kernel_space,
     launch_of,
     process_doubts,
@@ -49,7 +49,6 @@ from triton_ops.dispatch.recorder import (
     is_recording,
     operators_seen,
     recording,
-    tensors_in,
 )
 from triton_ops.dispatch.traced import Traced, plain, put, sizes_seen, traced_in
 from triton_ops.request import MISS, KnownCall, KnownCalls
@@ -62,18 +61,18 @@ _MOST_FAMILIES, _MOST_RECORDED, _MOST_PLANS = 4_096, 1_024, 128  # of one functi
 class _Writer:
     """Writes the plan of what was recorded."""
 
-    def __init__(self, recorder: Recorder, result: Any, *, general: bool = False) -> None:
+    def __init__(self, recorder: Recorder, result: object, *, general: bool = False) -> None:
         self._recorder, self._result, self._general = recorder, result, general
-        self._space: dict[str, Any] = {"miss": MISS, "next": next, "changed": globals_changed}
+        self._space: dict[str, Any] = {"miss": MISS, "next": next, "len": len}
         self._lines: list[str] = []
         self._descriptors = 0
 
-    def plan(self) -> Callable[..., Any]:
+    def plan(self) -> Callable[..., object]:
         """The function that repeats the call with other tensors; raises UnrepeatableError."""
         recorder = self._recorder
         if recorder.refusal:
             raise UnrepeatableError(recorder.refusal)
-        for tensor in tensors_in(self._result):
+        for tensor in Arguments.tensors_in([self._result]):
             self._want(recorder.known(tensor))
         for step in reversed(recorder.steps):
             self._want_inputs(step)
@@ -88,7 +87,7 @@ class _Writer:
         source = f"def made({given}):\n    def plan({values}):\n{body}    return plan"
         scope: dict[str, Any] = {}
         exec(_code(source), scope)
-        function: Callable[..., Any] = scope["made"](**self._space)
+        function: Callable[..., object] = scope["made"](**self._space)
         return function
 
     def _with_sizes(self, lines: Sequence[str]) -> list[str]:
@@ -117,12 +116,11 @@ class _Writer:
                     changed += [f"{name} != {pins[name]}" for name in names if name in pins]
         if not reads:
             raise UnrepeatableError("no size may change")
-        others = [*changed, *differs, "False"]
         return [
             f"if {' or '.join(ranks)}:",
             "    return miss",
             *reads,
-            f"if {' or '.join(others)}:",
+            f"if {' or '.join([*changed, *differs, 'False'])}:",
             "    return miss",
             *lines,
         ]
@@ -181,7 +179,11 @@ class _Writer:
             raise UnrepeatableError("somebody's own function runs a kernel, or is called before", now=True)
         space = {**kernel_space(kernel), "cached": kernel.device_caches[device]}
         self._space |= {prefix + name: value for name, value in space.items()}
-        more = ["@caches[device] is not @cached", "@used_globals and changed(@used_globals)"]
+        used = list(kernel.used_global_vals.items())
+        more = ["@caches[device] is not @cached", f"len(@used_globals) != {len(used)}"]
+        for (name, _), (value, scope) in used:  # Triton keeps a copy, and to compare two constants takes a microsecond
+            now = f"{self._constant(scope)}.get({name!r}, miss)"
+            more.append(f"{now} is not {self._constant(scope.get(name, MISS))} and {now} != {self._constant(value)}")
         return [text.replace("@", prefix) for text in (*KERNEL_DOUBTS, *more)]
 
     def _write_operator(self, step: Operator) -> None:
@@ -222,13 +224,23 @@ class _Writer:
         if not hasattr(step.compiled, "packed_metadata"):
             raise UnrepeatableError("Triton has given no compiled kernel")
         run, added, in_one = launch_of(step.compiled)
+        before = len(self._lines)
+        arguments = "".join(f"{self._argument(*each)}, " for each in zip(step.args, step.kernel.params, strict=True))
+        grid = ", ".join(map(self._written, step.grid))
+        rest = f"*{prefix}added, {f'({arguments})' if in_one else arguments}"
+        described = self._lines[before:]
+        if described and not self._general and (encoded := Encoded.of(run, added, in_one)) is not None:
+            run, rest = encoded.run, f"*{prefix}rest"
+            self._space |= {f"{prefix}known": encoded.known, f"{prefix}encode": encoded.encode}
+            roots = dict.fromkeys(self._recorder.known(each).root.name for each in step.inputs)
+            at = f"({''.join(f'{root}_at, ' for root in roots)})"
+            self._lines[before:] = [f"{prefix}rest = {prefix}known({at})", f"if {prefix}rest is None:"]
+            encoding = f"{prefix}rest = {prefix}encode({at}, ({arguments}))"
+            self._lines += [f"    {line}" for line in (*described, encoding)]
         if run is step.compiled.run:  # it may ask for memory
             run = ScratchAllocator.around(run)
         self._space |= {f"{prefix}run": run, f"{prefix}function": step.compiled.function, f"{prefix}added": added}
-        arguments = "".join(f"{self._argument(*each)}, " for each in zip(step.args, step.kernel.params, strict=True))
-        grid = ", ".join(map(self._written, step.grid))
-        lead = f"{grid}, active.get_current_stream(device), {prefix}function, *{prefix}added"
-        self._lines.append(f"{prefix}run({lead}, {f'({arguments})' if in_one else arguments})")
+        self._lines.append(f"{prefix}run({grid}, active.get_current_stream(device), {prefix}function, {rest})")
 
     def _argument(self, argument: Any, param: Any) -> str:
         if Arguments.is_tensor(argument):
@@ -262,13 +274,13 @@ class _Writer:
             self._lines += [f"{name}.{each} = {self._written(fact)}" for each, fact in traced.items()]
         return name
 
-    def _argument_of_call(self, tensor: Any) -> str:
+    def _argument_of_call(self, tensor: object) -> str:
         name = self._recorder.known(tensor).name
         if name not in self._recorder.names:
             raise UnrepeatableError("what a call depends on is read from another tensor than its arguments")
         return name
 
-    def _written(self, value: Any) -> str:
+    def _written(self, value: object) -> str:
         if Arguments.is_tensor(value):
             return self._recorder.known(value).name
         if not self._general:
@@ -282,7 +294,7 @@ class _Writer:
             return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
         return self._constant(value)
 
-    def _constant(self, value: Any) -> str:
+    def _constant(self, value: object) -> str:
         for name, known in self._space.items():
             if known is value:
                 return name
@@ -292,7 +304,7 @@ class _Writer:
 
 
 @cache
-def _others() -> dict[str, Callable[[], Any]]:
+def _others() -> dict[str, Callable[[], object]]:
     """What tells of others that see or change what torch does: each gives something false where there are none."""
     own = require("torch", "a known call")._C
     return {
@@ -301,15 +313,15 @@ def _others() -> dict[str, Callable[[], Any]]:
     }  # fmt: skip
 
 
-def _missed(*_values: Any) -> Any:
+def _missed(*_values: object) -> object:
     return MISS
 
 
-def _by_name(function: Callable[..., Any], count: int, names: Sequence[str], *values: Any) -> Any:
+def _by_name(function: Callable[..., object], count: int, names: Sequence[str], *values: object) -> object:
     return function(*values[:count], **dict(zip(names, values[count:], strict=True)))
 
 
-def _plainly(run: Any, **_arguments: Any) -> Any:
+def _plainly(run: Callable[..., object], **_arguments: object) -> Callable[..., object]:
     return run
 
 
@@ -324,8 +336,8 @@ class PlannedCalls(KnownCalls[KnownCall]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __init__(
-        self, function: Callable[..., Any], around: Callable[..., Any] = _plainly,
-        counts: Callable[..., Any] | None = None,
+        self, function: Callable[..., object], around: Callable[..., Callable[..., object]] = _plainly,
+        counts: Callable[..., object] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(self._decided, ["autocast", "gradients"], in_order=True, counts=counts)
         self._recordings: Counter[Any] = Counter()  # of families
@@ -335,13 +347,13 @@ class PlannedCalls(KnownCalls[KnownCall]):
 
     def clear(self) -> None:
         """Forget every call."""
-        super().clear()
         self.general.clear()
         self._recordings.clear()
+        super().clear()
 
     forget = clear
 
-    def _decided(self, args: Sequence[Any], kwargs: Mapping[str, Any], place: Any) -> KnownCall:
+    def _decided(self, args: Sequence[object], kwargs: Mapping[str, object], place: Any) -> KnownCall:
         run = partial(_by_name, self._function, len(args), tuple(kwargs)) if kwargs else self._function
         around = partial(self._around, args=args, kwargs=kwargs)
         if is_recording():  # it is a part of what is recorded
@@ -349,11 +361,11 @@ class PlannedCalls(KnownCalls[KnownCall]):
         values = (*args, *kwargs.values())
         family = None if place is None else self.family(place, values)
         met = place in self or (family in self.general and self._recordings[family] < _MOST_PLANS)
-        if place is not None and met and _can_record(values):
+        if place is not None and met and can_record(values):
             return KnownCall(partial(self._recorded, place, family, run, around))
         return KnownCall(around(run), partial(self._note, place, family))
 
-    def _note(self, place: Any, family: Any) -> None:
+    def _note(self, place: object, family: object) -> None:
         """Note that a pattern was met, and that its call gave no error."""
         if place is None:
             return
@@ -365,21 +377,23 @@ class PlannedCalls(KnownCalls[KnownCall]):
             self.keep(place, KnownCall(_missed))
 
     def _recorded(
-        self, place: Any, family: Any, run: Callable[..., Any], around: Callable[..., Any], *values: Any
-    ) -> Any:
+        self, place: object, family: object, run: Callable[..., object],
+        around: Callable[..., Callable[..., object]], *values: object,
+    ) -> object:  # fmt: skip
         recorder = Recorder(values)
         with recording(recorder), operators_seen()(), sizes_seen()(current.get):  # each thread has modes of its own
             result = run(*values)
         output = around(lambda *_: result)(*values)
         plans = self.general.get(family)
         self.pop(place, None)
-        plan: Callable[..., Any] | None
+        plan: Callable[..., object] | None
         try:
             plan = _Writer(recorder, result).plan()
         except UnrepeatableError as why:
             plan = None if why.now else run
         if plan is None or plans is None:  # else it was forgotten meanwhile
             self.general.pop(family, None)
+            self.pop(place, None)
             return output
         self.keep(place, KnownCall(around(plan)))
         if self._recordings.total() >= _MOST_RECORDED:
@@ -391,10 +405,10 @@ class PlannedCalls(KnownCalls[KnownCall]):
         return output
 
 
-def planned(function: Callable[..., Any], counts: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """A function of values in order, whose known calls are repeated by plans."""
+def planned(function: Callable[..., object], counts: Callable[..., object] | None = None) -> Callable[..., object]:
+    """A function of values, whose known calls are repeated by plans."""
     calls = PlannedCalls(function, counts=counts)
-    return lambda *args: calls.call(*args)
+    return lambda *args, **kwargs: calls.call(*args, **kwargs)
 
 
 _planned: WeakSet[Any] = WeakSet()
@@ -406,12 +420,12 @@ def forget_plans() -> None:
         calls.forget()
 
 
-def forgets_with_plans(calls: Any) -> None:
+def forgets_with_plans(calls: object) -> None:
     """Have `forget` called where plans are forgotten."""
     _planned.add(calls)
 
 
-def shortcut(function: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
+def shortcut(function: Callable[..., object], args: Sequence[object]) -> Callable[..., object]:
     """What calls a function with arguments like these, past the look-up of its plans where it has some.
 
     Whoever uses it looks up all that a plan's place holds.
@@ -420,7 +434,7 @@ def shortcut(function: Callable[..., Any], args: Sequence[Any]) -> Callable[...,
     if not isinstance(calls, PlannedCalls) or (place := calls.place(args, {})) is None:
         return function
 
-    def run(*values: Any) -> Any:
+    def run(*values: object) -> object:
         known = calls.get(place)
         output = MISS if known is None else known.run(*values)
         return function(*values) if output is MISS else output
@@ -428,7 +442,7 @@ def shortcut(function: Callable[..., Any], args: Sequence[Any]) -> Callable[...,
     return run
 
 
-def _can_record(values: Sequence[Any]) -> bool:
+def can_record(values: Sequence[Any]) -> bool:
     """Whether what a call does now is what it does without anybody else in between."""
     torch: Any = require("torch", "a known call")
     kinds = (torch.Tensor, torch.nn.Parameter)

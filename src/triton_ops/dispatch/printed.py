@@ -14,7 +14,7 @@ from triton_ops.values import Trial, TuningResult
 class Printed:
     """Writes a line for each config and one for the winner to stdout, in Triton's words, with the values of the key."""
 
-    def __init__(self, kernel: str, key: Any) -> None:
+    def __init__(self, kernel: str, key: object) -> None:
         self._kernel, self._key = kernel, key
 
     def started(self, plan: RunPlan) -> None:
@@ -38,5 +38,4 @@ class Printed:
 
 def printed_listener(kernel: Any, key: tuple[Any, ...]) -> Listener | None:
     """The listener that prints a kernel's tune, if Triton was told to print; None otherwise."""
-    told = require("triton.knobs", "triton_ops.autotune").autotuning.print
-    return Printed(kernel.__name__, key) if told else None
+    return Printed(kernel.__name__, key) if require("triton.knobs", "triton_ops.autotune").autotuning.print else None

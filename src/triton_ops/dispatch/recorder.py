@@ -10,11 +10,11 @@ and `_disable_current_modes` leaves it out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from triton_ops.backend import Arguments, launches_taken
 from triton_ops.base import require
@@ -23,6 +23,7 @@ from triton_ops.dispatch.direct_launch import launch_with, triton_driver
 from triton_ops.dispatch.traced import Sizes, Traced, plain
 from triton_ops.values import IntegerClass
 
+T = TypeVar("T")
 _ALLOCATIONS = frozenset(
     f"aten::{name}" for name in ("empty", "new_empty", "empty_strided", "new_empty_strided", "empty_like")
 )
@@ -72,7 +73,7 @@ class Operator:
     @property
     def inputs(self) -> Iterator[Any]:
         """The tensors that it was given."""
-        return tensors_in((self.args, self.kwargs))
+        return Arguments.tensors_in((self.args, self.kwargs))
 
     @property
     def allocates(self) -> bool:
@@ -94,7 +95,7 @@ class Launch:
     @property
     def inputs(self) -> Iterator[Any]:
         """The tensors that it was given."""
-        return tensors_in([each.base if Arguments.is_descriptor(each) else each for each in self.args])
+        return Arguments.tensors_in(self.args)
 
 
 current: ContextVar[Recorder | None] = ContextVar("triton_ops_recorder", default=None)
@@ -116,7 +117,7 @@ def recording(recorder: Any) -> Iterator[None]:
         current.reset(token)
 
 
-def unseen(function: Callable[..., Any], *args: Any) -> Any:
+def unseen(function: Callable[..., T], *args: object) -> T:
     """`function(*args)`, of which no plan repeats anything, such as a tune."""
     if current.get() is None:
         return function(*args)
@@ -129,7 +130,7 @@ def unseen(function: Callable[..., Any], *args: Any) -> Any:
         current.reset(token)
 
 
-def beside(read: Callable[..., Any], *tensors: Any) -> Any:
+def beside(read: Callable[..., T], *tensors: object) -> T:
     """`read(*tensors)`: what a call depends on beside the classes, shapes and values of its arguments.
 
     It is read at each call of the same `tensors`, which are arguments of the call; with another answer the call is
@@ -142,7 +143,7 @@ def beside(read: Callable[..., Any], *tensors: Any) -> Any:
     return answer
 
 
-def launched_by(decision: Decision, *asked: tuple[Callable[[], Any], Any]) -> None:
+def launched_by(decision: Decision, *asked: tuple[Callable[[], object], object]) -> None:
     """Count a launch by a decision, which holds while each function `asked` at a known call gives its answer."""
     if (recorder := current.get()) is not None:
         recorder.launched(decision, asked)
@@ -153,7 +154,7 @@ def launched_by(decision: Decision, *asked: tuple[Callable[[], Any], Any]) -> No
 class Recorder:
     """Sees what a call with these values does; no tensor outlives it."""
 
-    def __init__(self, values: Sequence[Any]) -> None:
+    def __init__(self, values: Sequence[object]) -> None:
         self._values: dict[int, Value] = {}
         self.sizes = Sizes()
         self.names = [f"v{place}" for place in range(len(values))]
@@ -170,7 +171,7 @@ class Recorder:
         self.place: tuple[Any, int] | None = None  # the driver and the device of launches
         self.refusal, self._in_operator = "", False
 
-    def launched(self, decision: Decision, asked: Sequence[tuple[Callable[[], Any], Any]]) -> None:
+    def launched(self, decision: Decision, asked: Sequence[tuple[Callable[[], object], object]]) -> None:
         """Count a launch by a decision now, and at each call."""
         decision.count.up()
         self.counts.append(decision.count)
@@ -178,7 +179,7 @@ class Recorder:
         for ask, answer in (*own, *asked):
             self.ask(ask, (), answer)
 
-    def ask(self, read: Callable[..., Any], tensors: Sequence[Any], answer: Any) -> None:
+    def ask(self, read: Callable[..., object], tensors: Sequence[object], answer: object) -> None:
         """Have something read at each call."""
         self.asked.append((read, tensors, answer))
         if isinstance(answer, tuple):
@@ -189,7 +190,7 @@ class Recorder:
     def operator(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """Run an operator, and note it."""
         if not self.sizes.told:
-            self.sizes.pin(*tensors_in((args, kwargs)))
+            self.sizes.pin(*Arguments.tensors_in((args, kwargs)))
         self._in_operator = True
         try:
             output = func(*args, **kwargs)
@@ -197,7 +198,7 @@ class Recorder:
             self._in_operator = False
         several = isinstance(output, (tuple, list))
         results = list(output) if several else [output]
-        if next(tensors_in((args, kwargs, results)), None) is None:
+        if next(Arguments.tensors_in((args, kwargs, results)), None) is None:
             return output  # such as a dtype of dtypes
         tags = {str(tag).rpartition(".")[2] for tag in func.tags}
         if tags & {"data_dependent_output", "dynamic_output_shape"} or not all(map(Arguments.is_tensor, results)):
@@ -250,33 +251,25 @@ class Recorder:
         """The tensors of the call."""
         return list(self._values.values())
 
-    def known(self, value: Any) -> Value:
+    def known(self, value: object) -> Value:
         """What is known of a tensor."""
         if (own := self._values.get(id(value))) is None:
             raise UnrepeatableError("a tensor was made elsewhere")
         return own
 
 
-def tensors_in(value: Any) -> Iterator[Any]:
-    """Every tensor in a value, also inside of containers."""
-    if Arguments.is_tensor(value):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from tensors_in(list(value.values()))
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from tensors_in(each)
-
-
 @cache
-def operators_seen() -> Any:
+def operators_seen() -> Callable[[], AbstractContextManager[object]]:
     """The mode of torch in which the recorder of a thread, where there is one, sees operators."""
     modes = require("torch.utils._python_dispatch", "a known call")
 
     class Seen(modes.TorchDispatchMode):  # type: ignore[misc, name-defined]
         """Tells the recorder of this thread of operators."""
 
-        def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Callable[..., object], _types: object, args: Sequence[object] = (),
+            kwargs: Mapping[str, object] | None = None,
+        ) -> object:  # fmt: skip
             recorder = current.get()
             return func(*args, **(kwargs or {})) if recorder is None else recorder.operator(func, args, kwargs or {})
 

@@ -5,13 +5,17 @@ config is chosen when the operator runs, as outside of compiled code: shapes may
 holds, and nothing of a winner is kept in a cache of torch's. Where the text of its config says so (`written_text`), the
 launches themselves stand in the compiled code in its place. A gradient is an operator too.
 
+Graphs below autograd have another one in the operator's place, NAME_forward, which has no gradient: torch's dispatcher
+would otherwise call Python twice. Its known calls pass by the dispatcher, which takes ten microseconds.
+
 Facts used, from torch 2.11 to 2.13: a function with `_dynamo_marked_constant` is called while Dynamo traces, with
 constants, and gives a constant; `torch.library.Library.define`, `impl`, `register_fake` and `register_autograd`;
 operators return nothing that they were given; `apply` of an `autograd.Function` is that of its C base, but for what it
 does for transforms of functions, `torch._C._are_functorch_transforms_active`. What `register_torch_dispatch` adds for
 `FunctionalTensorMode` is called while AOTAutograd traces, and a launch becomes a `triton_kernel_wrapper_mutation`
-there, as in `torch.library.triton_op` with `wrap_triton`, which takes no descriptors. Inductor hands a kernel's floats
-over in 64 bits. A JIT function has `src`, which `_unsafe_update_src` replaces (Triton 3.6 to 3.9).
+there, as in `torch.library.triton_op` with `wrap_triton`. Inductor hands a kernel's floats over in 64 bits. An overload
+of an operator calls its `_op`, which its hash comes from. A JIT function has `src`, which `_unsafe_update_src` replaces
+(Triton 3.6 to 3.9).
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ from typing import Any, cast
 from triton_ops.backend import Arguments, launches_taken
 from triton_ops.base import cached_property, canonical_json, fingerprint, require
 from triton_ops.dispatch.direct_launch import LaunchWith, launch_with
-from triton_ops.dispatch.plans import planned
+from triton_ops.dispatch.plans import can_record, planned
+from triton_ops.dispatch.recorder import is_recording
 from triton_ops.request import MISS
 from triton_ops.values import ALIGNMENT_BYTES
 
@@ -151,7 +156,8 @@ class Operator:
     def library(self) -> Any:
         """The operator in torch's dispatcher; it stays there as long as this is kept."""
         library = require("torch.library", "torch.compile").Library(SPACE, "FRAGMENT")
-        _defined(library, self.name, self.schema, self._run, self.repeats)
+        call = self._run if self.repeats is None else self.repeats(self._run)
+        _defined(library, self.name, self.schema, self._run, call)
         if "config" in self.names:
             functional = require("torch._subclasses.functional_tensor", "torch.compile").FunctionalTensorMode
             require("torch.library", "torch.compile").register_torch_dispatch(
@@ -160,19 +166,39 @@ class Operator:
         if self.gradient is not None:
             values = f", {self.gradient.values}" if self.gradient.values else ""
             schema = f"(Tensor[] kept, Tensor grad, bool[] needed{values}) -> Tensor[]"
-            _defined(library, f"{self.name}_backward", schema, self._run_backward)
+            _defined(library, f"{self.name}_backward", schema, self._run_backward, self._run_backward)
+            _defined(library, f"{self.name}_forward", self.schema, self._run, call)
             require("torch.library", "torch.compile").register_autograd(
                 f"{SPACE}::{self.name}", self._backward, setup_context=self._keep, lib=library
             )
+        if self.repeats is not None:
+            self._pass_by_dispatcher(self.repeats)
         return library
+
+    @property
+    def _below_autograd(self) -> Any:
+        """The operator for graphs that record no gradient any more; it has none itself, for which torch would ask."""
+        suffix = "" if self.gradient is None else "_forward"
+        return getattr(require("torch", "torch.compile").ops.triton_ops, f"{self.name}{suffix}").default
+
+    def _pass_by_dispatcher(self, repeats: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Have known calls of the operator in compiled code run where nobody sees or changes what operators do."""
+        operator = self._below_autograd
+        dispatched = operator._op
+
+        def unknown(*args: Any, **kwargs: Any) -> Any:
+            plain = is_recording() or can_record((*args, *kwargs.values()))
+            return (self._run if plain else dispatched)(*args, **kwargs)
+
+        operator._op = repeats(unknown)
 
     @cached_property
     def names(self) -> list[str]:
         """The names of the arguments, in order."""
         return _names(self.schema.rpartition("->")[0])
 
-    def _run(self, *args: Any) -> Any:
-        values = dict(zip(self.names, args, strict=False))
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        values = {**dict(zip(self.names, args, strict=False)), **kwargs}
         if "config" in values:
             values["config"], _ = _read(values["config"])
         return self._output(values)
@@ -189,7 +215,8 @@ class Operator:
         values = dict(zip(self.names, args, strict=False))
         _, config = _read(values.get("config", ""))
         if config is None or not all(map(_is_aligned, args)):
-            return mode.__torch_dispatch__(operator, types, args, kwargs)
+            exported = require("torch", "torch.compile").compiler.is_exporting()
+            return mode.__torch_dispatch__(operator if exported else self._below_autograd, types, args, kwargs)
         with mode, launches_taken(_into_graph):
             return self._output({**values, "config": config})
 
@@ -201,6 +228,8 @@ class Operator:
     def attached(self, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """`run`, which takes the values of such calls in order, with a gradient if torch records one for these."""
         if self.gradient is None or not recorded((*args, *kwargs.values())):
+            return run
+        if require("torch", "gradients of kernels").compiler.is_compiling():  # the operator that is traced has its own
             return run
         how = _Attachment(self.gradient, (*self.names[: len(args)], *kwargs), self.defaults)
 
@@ -275,29 +304,24 @@ def _into_graph(_run: Any, kernel: Any, *args: Any, grid: Any, warmup: bool, **k
 def written_by(kernel: Any, launch: LaunchWith) -> Sequence[str]:
     """The tensors that a launch writes, by the names of the kernel's parameters, as torch reads its code.
 
-    Torch 2.11 overlooks descriptors, and other tensors after numbers. A graph leaves a launch out that seems to write
-    nothing.
+    Torch 2.11 overlooks tensors after numbers. A graph leaves a launch out that seems to write nothing.
     """
     return _graphs().get_mutated_tensors(**in_graph(kernel, launch))  # type: ignore[no-any-return]
 
 
 def in_graph(kernel: Any, launch: LaunchWith) -> dict[str, Any]:
-    """A launch but for its grid, as graphs of torch hold it; of a descriptor they have the tensor that it describes."""
+    """A launch without descriptors, but for its grid, as graphs of torch hold it."""
     graphs, runtime = _graphs(), require("triton", "torch.compile").runtime.autotuner
     known = require("torch", "torch.compile").fx.node.base_types
-    described = {name: value for name, value in launch.values.items() if Arguments.is_descriptor(value)}
     floats = [each.name for each in kernel.params if not each.is_constexpr and type(launch.values[each.name]) is float]
     kernel = _narrowing(kernel, *floats) if floats else kernel
-    values = {**launch.values, **{name: _described(each) for name, each in described.items()}}
-    constants = {name: value for name, value in values.items() if not isinstance(value, known)}
+    constants = {name: value for name, value in launch.values.items() if not isinstance(value, known)}
     tuned = runtime.autotune([runtime.Config({}, **launch.options)], [])(kernel) if launch.options else kernel
     return {
         "kernel_idx": graphs.kernel_side_table.add_kernel(tuned),
         "constant_args_idx": graphs.kernel_side_table.add_constant_args(constants),
-        "tma_descriptor_metadata": {
-            name: graphs.create_tma_stable_metadata(each.block_shape) for name, each in described.items()
-        },
-        "kwargs": {name: value for name, value in values.items() if name not in constants},
+        "tma_descriptor_metadata": {},
+        "kwargs": {name: value for name, value in launch.values.items() if name not in constants},
     }
 
 
@@ -320,13 +344,8 @@ def _graphs() -> Any:
     return require("torch._higher_order_ops.triton_kernel_wrap", "torch.compile")
 
 
-def _described(descriptor: Any) -> Any:
-    """The tensor of which torch makes an equal descriptor."""
-    base, shape, strides = descriptor.base, tuple(descriptor.shape), tuple(descriptor.strides)
-    return base if (tuple(base.shape), base.stride()) == (shape, strides) else base.as_strided(shape, strides)
-
-
-def _defined(library: Any, name: str, schema: str, run: Callable[..., Any], repeats: Any = None) -> None:
+def _defined(library: Any, name: str, schema: str, run: Callable[..., Any], call: Callable[..., Any]) -> None:
+    """Define an operator that does `call`; the shapes of its results are those of `run`."""
     torch = require("torch", "torch.compile")
 
     def shapes(*args: Any) -> Any:
@@ -334,7 +353,7 @@ def _defined(library: Any, name: str, schema: str, run: Callable[..., Any], repe
             return run(*args)
 
     library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
-    library.impl(name, run if repeats is None else repeats(run), "CompositeExplicitAutograd")
+    library.impl(name, call, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{SPACE}::{name}", shapes, lib=library)
 
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
-from functools import cache, partial
+from functools import cache, partial, reduce
 from math import inf
 from typing import Any, TypeAlias
 
@@ -95,7 +96,7 @@ class Conditions:
         return same, pins, sorted(doubts, key=lambda text: "/" in text or "%" in text)  # after what excludes 0
 
 
-def put(text: str, sizes: Mapping[str, Any]) -> str:
+def put(text: str, sizes: Mapping[str, object]) -> str:
     """A text with what stands for these sizes."""
     return _NAME.sub(lambda name: str(sizes.get(name[0], name[0])), text)
 
@@ -136,25 +137,24 @@ class Traced(int):
         return count
 
 
-def text_of(number: Any) -> str:
+def text_of(number: object) -> str:
     """The expression of a number."""
     return number.text if isinstance(number, Traced) else repr(number)
 
 
-def _computed(run: Callable[..., Any], form: str, idle: int | None = None) -> Callable[..., Any]:
-    def compute(self: Traced, other: Any) -> Any:
+def _computed(run: Callable[..., int], form: str, idle: int | None = None) -> Callable[..., int]:
+    def compute(self: Traced, other: object) -> int:
         if not isinstance(other, int):
             return run(self.pinned(), other)
         if type(other) is int and other == idle:
             return self
-        text = form.format(self.text, text_of(other))
-        return Traced.of(run(int.__int__(self), plain(other)), text, self.conditions)
+        return Traced.of(run(int.__int__(self), plain(other)), form.format(self.text, text_of(other)), self.conditions)
 
     return compute
 
 
-def _compared(run: Callable[..., Any], sign: str) -> Callable[..., Any]:
-    def compare(self: Traced, other: Any) -> Any:
+def _compared(run: Callable[..., bool], sign: str) -> Callable[..., bool]:
+    def compare(self: Traced, other: object) -> bool:
         if not isinstance(other, int):
             return run(self.pinned(), other)
         answer = run(int.__int__(self), plain(other))
@@ -167,7 +167,7 @@ def _compared(run: Callable[..., Any], sign: str) -> Callable[..., Any]:
     return compare
 
 
-def _taken(run: Callable[..., Any]) -> Callable[..., Any]:
+def _taken(run: Callable[..., object]) -> Callable[..., object]:
     return lambda self, *args: run(self.pinned(), *args)
 
 
@@ -183,17 +183,13 @@ for _name in _TAKEN:
 setattr(Traced, "__neg__", lambda self: 0 - self)  # noqa: B010 - as the others
 
 
-def traced_in(value: Any) -> Iterator[Traced]:
+def traced_in(value: object) -> Iterator[Traced]:
     """Every traced number in a value, also inside of containers."""
-    if isinstance(value, Traced):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from traced_in(each)
-    elif isinstance(value, Mapping):
-        yield from traced_in(list(value.values()))
-    elif isinstance(value, slice):
-        yield from traced_in((value.start, value.stop, value.step))
+    for each in Arguments.tensors_in([value], lambda one: isinstance(one, (Traced, slice))):
+        if isinstance(each, slice):
+            yield from traced_in((each.start, each.stop, each.step))
+        else:
+            yield each
 
 
 def plain(value: Any) -> Any:
@@ -210,7 +206,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def taken(values: Mapping[str, Any]) -> dict[str, Any]:
+def taken(values: Mapping[str, object]) -> dict[str, object]:
     """The values with plain numbers, which another call has to have too."""
     return {name: value.pinned() if isinstance(value, Traced) else value for name, value in values.items()}
 
@@ -238,7 +234,7 @@ class Sizes:
             return own[1]
         return tuple(tensor.shape), tuple(tensor.stride())
 
-    def pin(self, *values: Any) -> None:
+    def pin(self, *values: object) -> None:
         """Have calls differ that have other sizes of the tensors, and other numbers, among these values."""
         for value in values:
             for number in traced_in(self._memory.get(id(value), (value,))):
@@ -262,25 +258,12 @@ class Sizes:
         if memory is not None and plain(memory) == (tuple(output.shape), tuple(output.stride())):
             self._memory[id(output)] = output, memory
         else:
-            self.pin(*_flat((args, kwargs)))
+            self.pin(*Arguments.tensors_in((args, kwargs), lambda each: not isinstance(each, (tuple, list, Mapping))))
         return output
 
 
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, (tuple, list)):
-        for each in value:
-            yield from _flat(each)
-    elif isinstance(value, Mapping):
-        yield from _flat(list(value.values()))
-    else:
-        yield value
-
-
 def _product(numbers: Iterable[int]) -> int:
-    total = 1
-    for number in numbers:
-        total = number * total
-    return total
+    return reduce(lambda total, number: number * total, numbers, 1)
 
 
 def _is_contiguous(shape: Sequence[int], stride: Sequence[int]) -> bool:
@@ -310,12 +293,12 @@ def _viewed(sizes: Sizes, tensor: Any, extents: Any = None, *more: Any, **_dtype
     return _row_major(shape)
 
 
-def _alike(sizes: Sizes, tensor: Any, **_: Any) -> Memory | None:
+def _alike(sizes: Sizes, tensor: object, **_: object) -> Memory | None:
     memory = sizes.of(tensor)
     return memory if _is_contiguous(*memory) else None
 
 
-def _turned(sizes: Sizes, tensor: Any, one: int = 0, other: int = 1) -> Memory | None:
+def _turned(sizes: Sizes, tensor: object, one: int = 0, other: int = 1) -> Memory | None:
     shape, stride = map(list, sizes.of(tensor))
     if len(shape) <= max(one, other) or not shape:
         return None
@@ -330,7 +313,7 @@ def _rules() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Mem
     torch = require("torch", "a known call")
     tensor = torch.Tensor
 
-    def part(which: int) -> Callable[..., Any]:
+    def part(which: int) -> Callable[..., object]:
         return lambda shape, stride, axis=None: (shape, stride)[which] if axis is None else (shape, stride)[which][axis]
 
     reads: dict[Any, Callable[..., Any]] = {
@@ -353,16 +336,18 @@ def _rules() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Mem
 
 
 @cache
-def sizes_seen() -> Any:
+def sizes_seen() -> Callable[..., AbstractContextManager[object]]:
     """The mode of torch in which `sizes()` of a thread, where there are any, see its functions."""
-    overrides = require("torch.overrides", "a known call")
 
-    class Seen(overrides.TorchFunctionMode):  # type: ignore[misc, name-defined]
+    class Seen(require("torch.overrides", "a known call").TorchFunctionMode):  # type: ignore[misc]
         def __init__(self, recorder: Callable[[], Any]) -> None:
             super().__init__()
             self._recorder = recorder
 
-        def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, func: Callable[..., object], _types: object, args: Sequence[object] = (),
+            kwargs: Mapping[str, object] | None = None,
+        ) -> object:  # fmt: skip
             recorder = self._recorder()
             kwargs = kwargs or {}
             return func(*args, **kwargs) if recorder is None else recorder.sizes.seen(func, args, kwargs)

@@ -28,7 +28,7 @@ MEASURES_ONE = not hasattr(_knobs.autotuning, "listener")
 RUN_OF_TRITON: Callable[..., Any] = AUTOTUNER.run
 
 
-def is_tritons(function: Any) -> bool:
+def is_tritons(function: object) -> bool:
     """Tell whether a function or method is Triton's own code."""
     function = getattr(function, "__func__", function)
     return getattr(function, "__globals__", None) is vars(_upstream)
@@ -103,23 +103,23 @@ class Winners(dict[Any, Any]):
         super().__init__()
         self._changed = changed
 
-    def tells(self, kernel: Any) -> bool:
+    def tells(self, kernel: object) -> bool:
         """Tell whether it is this kernel that is told."""
         return getattr(self._changed, "__self__", None) is kernel
 
-    def keep(self, key: Any, config: Any) -> None:
+    def keep(self, key: object, config: object) -> None:
         """Show a decision, which changes nothing."""
         super().__setitem__(key, config)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Copies and pickles are plain ones."""
         return dict, (dict(self),)
 
 
-def _told(name: str) -> Any:
+def _told(name: str) -> Callable[..., object]:
     change = getattr(dict, name)
 
-    def method(self: Winners, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Winners, *args: object, **kwargs: object) -> object:
         try:
             return change(self, *args, **kwargs)
         finally:
@@ -156,7 +156,7 @@ class Shown:
         there, entry = standing(self._autotuner().cache, key), self._entries.get(key)
         return None if entry is not None and there is entry.config else there
 
-    def taken_away(self, key: Any) -> set[Any]:
+    def taken_away(self, key: object) -> set[object]:
         """The places whose decisions others have taken away by removing what stood there for a key."""
         gone = key not in self._autotuner().cache
         return self._entries.pop(key).places if gone and key in self._entries else set()
@@ -186,7 +186,7 @@ class Shown:
         self._entries.clear()
 
     @property
-    def others(self) -> dict[Any, Any]:
+    def others(self) -> dict[object, object]:
         """Configs that others have put into a plain cache."""
         configs = {key: self.by_others(key) for key in list(self._autotuner().cache)}
         return {key: config for key, config in configs.items() if config is not None}
@@ -209,12 +209,12 @@ def to_triton(config: Mapping[str, Any], listed: Iterable[Any] = (), members: Me
     return require("triton", "launching a config").Config(kwargs, **options)
 
 
-def from_triton(config: Any) -> Config:
+def from_triton(config: object) -> Config:
     """The values of a `triton.Config`, as they are shown; those that no config can hold appear as text."""
     return Config({name: _shown(name, value) for name, value in TritonKernel.values_of(config).items()})
 
 
-def timings(trials: Iterable[Trial], listed: Sequence[Any] = ()) -> dict[Any, list[float]]:
+def timings(trials: Iterable[Trial], listed: Sequence[object] = ()) -> dict[object, list[float]]:
     """For each `triton.Config` that was tried median, 20 % and 80 % quantile in ms; infinite where it failed."""
     alike: dict[frozenset[Any], list[Any]] = {}  # all of a large list would be compared with each trial
     for one in listed:
@@ -226,11 +226,11 @@ def timings(trials: Iterable[Trial], listed: Sequence[Any] = ()) -> dict[Any, li
     }
 
 
-def _tuned(values: Mapping[str, Any]) -> frozenset[Any]:
+def _tuned(values: Mapping[str, object]) -> frozenset[object]:
     return frozenset((name, _shown(name, value)) for name, value in values.items() if name not in CONFIG_FIELDS)
 
 
-def _shown(name: str, value: Any) -> Any:
+def _shown(name: str, value: object) -> object:
     """A value as a config holds it: a member by its name, and by its text what no config can hold."""
     try:
         return checked_value(name, value)
@@ -241,9 +241,9 @@ def _shown(name: str, value: Any) -> Any:
 class BeforeLaunch:
     """A decorator's own hook before every launch of a tune."""
 
-    def __init__(self, hook: Callable[..., Any]) -> None:
+    def __init__(self, hook: Callable[..., object]) -> None:
         self.hook = hook
 
-    def __call__(self, values: dict[str, Any]) -> None:
+    def __call__(self, values: dict[str, object]) -> None:
         """Call it with the arguments by name."""
         self.hook(values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import statistics
 import time
@@ -11,16 +10,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, fill_with_poison
+from triton_ops.base import warn
+from triton_ops.evaluation.cases import Subject
 from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.questions import StationStep
-from triton_ops.evaluation.verify import Subject, Verifier
+from triton_ops.evaluation.verify import Verifier
 from triton_ops.exceptions import CacheError
 from triton_ops.processes import TerminatedError
 from triton_ops.space import Config, Members
 from triton_ops.timing import EmptyCaptureError, Launch, Rounds, Sampler, ScreenPolicy, SharedTimer, Timer
 from triton_ops.values import Measurement, Status, Trial
 
-_log = logging.getLogger("triton_ops")
 _PATTERNS = 2  # of poison
 _LONG_MS = 10.0  # of a launch that is a sample of its own on every timer
 
@@ -91,7 +91,7 @@ class Evaluator:
                     self.executables[config] = executable
                     self.baseline = config
         except Exception as error:  # noqa: BLE001 - the trial of this config, if there is one, will hold the reason
-            _log.warning("config (%s) worked before and does not now: %s", config, CandidateError.one_line(error))
+            warn("config (%s) worked before and does not now: %s", config, CandidateError.one_line(error))
 
     def wrong_when_repeated(self, config: Config, sampler: Sampler, launches: int, seconds: float) -> Difference | None:
         """Repeat timed launches and check every result, since some errors, such as races, show in some runs only.
@@ -147,8 +147,7 @@ class Evaluator:
         launch: Callable[[], object],
     ) -> Difference | None:  # fmt: skip
         """Launch on every set, and judge the results of the first and of some further ones, which held poison."""
-        contents = [each.arguments for each in self.subject.contents]
-        sets = [self.subject.arguments, *further, *contents]
+        sets = [self.subject.arguments, *further, *(each.arguments for each in self.subject.contents)]
         outputs = tuple(arguments.result(name) for arguments in sets for name in executable.outputs)
         for tensor in Arguments(outputs).tensors():
             fill_with_poison(tensor, turn % _PATTERNS)
@@ -225,7 +224,7 @@ class Evaluator:
             return rounds.screen(sampler, self.policy, rank, beside=beside, best_ms=best_ms)
         except _BaselineFailedError as error:
             if not self._baseline_failed:
-                _log.warning("config (%s) worked before and does not now: %s", self.baseline, error)
+                warn("config (%s) worked before and does not now: %s", self.baseline, error)
             self._baseline_failed = True
         self.subject.first.restore()
         samples, _ = rounds.screen(sampler, self.policy, None if best is None else best.median_ms)

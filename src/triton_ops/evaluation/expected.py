@@ -419,8 +419,7 @@ class ExpectedResults:
     ) -> None:  # fmt: skip
         self._standard, self._answers, self._cut = standard, answers, cut
         self._whole = whole and standard.by_rule
-        dtypes = [output.dtype if is_numbers(output) else None for output in outputs]
-        self._dtypes = dtypes or [None] * len(answers.low)
+        self._dtypes = [output.dtype if is_numbers(output) else None for output in outputs] or [None] * len(answers.low)
         self._by_tf32: dict[bool, list[Any]] = {}
         self.steps: bool | None = None
         self._right = {cuts: RightResults() for cuts in (False, True)}
@@ -458,8 +457,7 @@ class ExpectedResults:
             self.steps = steps and sixteen and self._standard.by_rule and not self._whole
         if self._standard.check is not None or tf32 in self._by_tf32:
             return
-        precision = replace(answers.precision, tf32=tf32)
-        standard = replace(self._standard, precision=precision, exact=self._whole)
+        standard = replace(self._standard, precision=replace(answers.precision, tf32=tf32), exact=self._whole)
         none = [None] * len(answers.low)
         runs = [self._cut(tf32, self.steps, seed) for seed in range(_STEP_RUNS if self.steps else int(tf32))]
         others = zip(*(run or none for run in (*runs, answers.disturbed)), strict=True)

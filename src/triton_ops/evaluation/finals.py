@@ -7,7 +7,6 @@ memory is then another one.
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import statistics
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from triton_ops.backend import CandidateError
+from triton_ops.base import warn
 from triton_ops.evaluation.evaluator import Evaluator
 from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.outcome import Outcome, Resolution, outcome_of, preference, unraced, with_further_processes
@@ -26,8 +26,6 @@ from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, DuelPolicy, HostTimer, Interval, RacePolicy, Rounds, Sampler
 from triton_ops.values import Contents, Status, Trial
-
-_log = logging.getLogger("triton_ops")
 
 # Checked launches of what ties, and of the winner: an error that shows in one launch of four, or of ten, passes in 3
 # and 1 % of cases. Of long launches as many as take so long, two at least, since hundreds of times as many programs run
@@ -98,7 +96,7 @@ def confirmed(
     if len(outcome.ties) < 2 or processes == 0:
         return outcome
     if left_s is not None and left_s < processes * _LEAST_S:
-        _log.warning("the tied configs are not confirmed in further processes: the budget left %.1f s for it", left_s)
+        warn("the tied configs are not confirmed in further processes: the budget left %.1f s for it", left_s)
         return outcome
     each_s = None if left_s is None else left_s / processes - _START_S
     tied = tuple(trial for trial in outcome.trials if trial.config in outcome.ties)
@@ -144,8 +142,7 @@ def compare_finalists(
         policy = replace(policy, regret=None)  # a config in use stays where it ties, so the race must say what ties
     arms = {trial.config: _arm(evaluator, trial.config) for trial in racing}
     for trial in racing:
-        sample_ms = trial.median_ms * arms[trial.config].sampler.launches
-        arms[trial.config].visit_samples = policy.samples(sample_ms)
+        arms[trial.config].visit_samples = policy.samples(trial.median_ms * arms[trial.config].sampler.launches)
     twin, twins = _twins(evaluator, arms, trials, final.default) if roomy else (None, [])
     timer = evaluator.shared_timer.timer or HostTimer()  # without a timer no finalist was prepared, and none will race
     last = _LastComparison(
@@ -244,8 +241,7 @@ class _LastComparison:
                 return outcome
             before = self._losers
             self._check([config for config in outcome.ties if config != winner])
-            seconds = min(_WINNER_CHECKED_S, self._left_s)
-            self._repeat(winner, _WINNER_CHECKED, _WINNER_CHECKED_MS, seconds)
+            self._repeat(winner, _WINNER_CHECKED, _WINNER_CHECKED_MS, min(_WINNER_CHECKED_S, self._left_s))
             if self._losers == before:
                 return outcome
             self._race_again()
@@ -254,8 +250,7 @@ class _LastComparison:
         due = set(configs) - self.checked
         for config in [config for config in self.arms if config in due]:  # in the same order in every process
             self.checked.add(config)
-            seconds = min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms))
-            self._repeat(config, _CHECKED, _CHECKED_MS, seconds)
+            self._repeat(config, _CHECKED, _CHECKED_MS, min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms)))
 
     @property
     def _losers(self) -> set[Config]:
@@ -371,8 +366,7 @@ def _fitting(
         fits |= sum(times_ms) >= _LONG_ROUND_MS and whole_ms <= 1e3 * whole_s
         if fits or (len(fitting) < fewest and visits_ms * _LEAST_LOADS <= 1e3 * least_s):
             fitting = some
-    rivals = len(racing) > 1
-    return [] if rivals and len(fitting) < 2 else [trial for trial in racing if trial in fitting]
+    return [] if len(fitting) < 2 <= len(racing) else [trial for trial in racing if trial in fitting]
 
 
 def _is_long(pair: Sequence[Trial]) -> bool:

@@ -208,8 +208,7 @@ class Lifted:
         copies = [(each, each.memory.clone()) for each in self._unsaved(tensors)]
         before = [_version(tensor) for tensor in tensors]
         answer = func(*args, **kwargs)
-        versions = zip(tensors, before, strict=True)
-        targets = [tensor for tensor, version in versions if _version(tensor) != version]
+        targets = [tensor for tensor, version in zip(tensors, before, strict=True) if _version(tensor) != version]
         for block, copy in copies if targets else ():
             block.before = copy
         results = [*Arguments.tensors_in((answer,)), *targets]
@@ -432,8 +431,7 @@ class Referee:
                 raise _random(change.text)
         self._way, self.used, self.rounded = None if truth is None else truth.way, "", ""
         if truth is None:
-            blurred = replace(precision, blur=_OWN_BLUR)
-            return Answers(low=low, golden=[None] * len(low), precision=blurred)
+            return Answers(low=low, golden=[None] * len(low), precision=replace(precision, blur=_OWN_BLUR))
         self.used, self.why_own = truth.way.name, ""
         disturbed = self._disturbed(truth, argument_set, precision) if truth.rounded else []
         blur = _ROUNDED_BLUR if disturbed or any(map(_not_wider, truth.golden, low)) else 1.0

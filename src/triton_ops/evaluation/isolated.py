@@ -11,7 +11,6 @@ process is a worker with the same assignment as the first: it verifies results, 
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -20,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import MayCrash, ScratchAllocator
-from triton_ops.base import cached_property
+from triton_ops.base import cached_property, warn
 from triton_ops.device import Turns
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.finals import FinalRequest, confirmed, finalists
@@ -33,8 +32,6 @@ from triton_ops.processes import WorkerLostError, WorkerProcess
 from triton_ops.request import KernelProblem, TuneOptions
 from triton_ops.space import Config
 from triton_ops.values import Trial
-
-_log = logging.getLogger("triton_ops")
 
 _MOST_TURNS = 4  # of one trial: one each lost to a signal, to the baseline and to odd extents, and the last one
 _MOST_ROUNDS = 32  # of long launches in a last comparison, their rests included
@@ -67,8 +64,7 @@ class Isolated(TaskWorker):
         """Facts from all workers so far; `lost` is always None, since the next worker can use the device again."""
         ended = f", {len(self._deaths)} ended by what ran in them" if self._deaths else ""
         place = f"in a process of its own{ended}"
-        notes = (*self._notes, *self._facts.notes)
-        return replace(self._facts, lost=None, place=place, notes=notes, apart=True)
+        return replace(self._facts, lost=None, place=place, notes=(*self._notes, *self._facts.notes), apart=True)
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` in the worker; a worker that dies or hangs ends the trial as `crash` or `timeout`."""
@@ -90,7 +86,7 @@ class Isolated(TaskWorker):
                 question = replace(final, trials=tuple(trials.values()))
                 outcome: Outcome = self._ask(question, whole_s + _MOST_ROUNDS * round_s, 2 * round_s).value
             except WorkerLostError as error:  # noqa: PERF203 - twice at most
-                _log.warning("the last comparison starts again: %s", error)
+                warn("the last comparison starts again: %s", error)
                 trials.update((trial.config, trial) for trial in self._failing(final, trials))
             else:
                 return outcome
@@ -128,7 +124,7 @@ class Isolated(TaskWorker):
         own_s, longer_s = self._patience.launch_s, self._longer_s
         if first and longer_s > own_s:
             text = "a launch of the default takes %.1f s: a config has hung where a step of it takes more than %.0f s"
-            _log.warning(text, self._baseline_s, own_s + longer_s)
+            warn(text, self._baseline_s, own_s + longer_s)
 
     def _not_its_fault(self, during: str) -> bool:
         """True if the step that ended the process was not the candidate's; its cause is then kept from recurring."""
@@ -228,7 +224,7 @@ class Stations:
                 message = f"{assignment.kernel.name} cannot run in a process of its own: {error}"
                 hint = "define it in a module that can be imported, or leave the isolation out"
                 raise KernelTypeError(message, hint=hint) from error
-            _log.warning("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
+            warn("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
             return inline(f"inline: {error}")
 
         try:
@@ -265,8 +261,7 @@ class Stations:
         Cost: about 10 s per process on a GPU, one after another.
         """
         fresh = replace(assignment, baseline=next(iter(outcome.ties), None), mode=mode, in_turn=Turns.held())
-        processes = assignment.effort.processes
-        return confirmed(outcome, final, processes, partial(self._outcomes, fresh), left_s)
+        return confirmed(outcome, final, assignment.effort.processes, partial(self._outcomes, fresh), left_s)
 
     def _outcomes(self, assignment: Assignment, questions: Sequence[FinalRequest]) -> Iterator[Outcome]:
         """The outcomes of fresh processes; one that fails is left out with a warning."""
@@ -276,12 +271,12 @@ class Stations:
                     outcome = station.finals(question)
             except NotPortableError as error:
                 tied = f"the tied configs of {assignment.problem}"
-                _log.warning("%s are not confirmed in further processes: %s", tied, error)
+                warn("%s are not confirmed in further processes: %s", tied, error)
                 return
             except TritonKernelError as error:
-                _log.warning("a process that should confirm the winner failed: %s", error)
+                warn("a process that should confirm the winner failed: %s", error)
                 continue
             if len({len(trial.final.by_round) for trial in outcome.trials if trial.final is not None}) == 1:
                 yield outcome
             else:
-                _log.warning("a process that should confirm the winner did not compare the tied configs")
+                warn("a process that should confirm the winner did not compare the tied configs")

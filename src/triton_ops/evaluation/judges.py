@@ -104,8 +104,7 @@ class Precision:
 
     def rounding(self, output: str) -> float:
         """f: the relative error, by root mean square, that rounding may cost a result of dtype `output`."""
-        names = [_REAL_OF.get(dtype, dtype) for dtype in (output, *self.inputs)]
-        dtypes = [dtype for dtype in names if dtype in UNITS]
+        dtypes = [dtype for it in (output, *self.inputs) if (dtype := _REAL_OF.get(it, it)) in UNITS]
         accumulator = _FLOAT64 if all(dtype == "float64" for dtype in dtypes) else _FLOAT32
         levels = (max(math.log2(self.reduction), 1.0) if self.narrow_sums else 1.0) + self.narrow_steps
         terms = [

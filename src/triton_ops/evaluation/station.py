@@ -16,14 +16,15 @@ from typing import ClassVar, Protocol
 from triton_ops.backend import ArgumentSet, CandidateError, CompilesAhead
 from triton_ops.base import require
 from triton_ops.device import TorchDevice, Turns
+from triton_ops.evaluation.cases import Subject, further_cases, odd_case
 from triton_ops.evaluation.evaluator import Evaluator
 from triton_ops.evaluation.expected import Standard
 from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.outcome import Outcome
-from triton_ops.evaluation.questions import StationFacts, StationStep
-from triton_ops.evaluation.verify import Subject, Verifier, further_cases, odd_case
+from triton_ops.evaluation.questions import Answering, StationFacts, StationStep
+from triton_ops.evaluation.verify import Verifier
 from triton_ops.exceptions import ShapeMismatchError, TargetError
 from triton_ops.request import Effort, KernelProblem, TuneOptions, TuneRequest
 from triton_ops.space import Config, Members
@@ -98,12 +99,8 @@ class Assignment(KernelProblem):
         return Inline(self, tell)
 
 
-class Station(Protocol):
+class Station(Answering, Protocol):
     """Tries configs of one problem, one after another, and compares the best at the end."""
-
-    @property
-    def facts(self) -> StationFacts:
-        """The facts so far."""
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""

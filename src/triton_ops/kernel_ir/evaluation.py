@@ -185,8 +185,7 @@ class _Evaluation:
         if not way.branches:
             return visit.weight, visit.alive
         if (way, visit) not in self._ways:
-            sides = [self._side(branch, visit) for branch in way.branches]
-            weights, alive = zip(*sides, strict=True)
+            weights, alive = zip(*(self._side(branch, visit) for branch in way.branches), strict=True)
             self._ways[way, visit] = reduce(np.add, weights), reduce(np.logical_or, alive)
         return self._ways[way, visit]
 
@@ -504,8 +503,7 @@ class _Numbers:
         loop = self._whiles.get(number)
         if loop is None:
             return Value(made_up=True)
-        ended = visit.at(loop, self._counted(loop, visit).turns)
-        return self._replaced(loop.ends[1 + place], places, ended, shape)
+        return self._replaced(loop.ends[1 + place], places, visit.at(loop, self._counted(loop, visit).turns), shape)
 
     def _replaced(self, term: Term, places: Sequence[Term], visit: _Visit, shape: tuple[int, ...]) -> Value:
         """The numbers of what a loop carries, at these places of its axes."""

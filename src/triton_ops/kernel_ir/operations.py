@@ -91,8 +91,7 @@ def _join(here: TermScope, operation: TtirOperation) -> list[TermValue]:
 def _split(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     operand, terms = here.value(operation.operands[0]), here.terms
     last = terms.index(len(operand.type.shape) - 1)
-    kind = operation.result_types[-1]
-    return [TermValue(terms.change(operand.term, {last: terms.number(k)}), kind) for k in (0, 1)]
+    return [TermValue(terms.change(operand.term, {last: terms.number(k)}), operation.result_types[-1]) for k in (0, 1)]
 
 
 def symbolic(here: TermScope, kind: Type, name: str, *operands: object) -> TermValue:

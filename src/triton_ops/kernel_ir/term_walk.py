@@ -209,8 +209,7 @@ class _TermWalk:
         condition, sides = here.value(operation.operands[0]).term, len(operation.regions)
         branches = []
         for blocks, holds in zip(operation.regions, (True, False), strict=False):
-            last = self._block(blocks[0], _under(here, condition, holds, 1 / sides))
-            branches.append(here.yielded(last))
+            branches.append(here.yielded(self._block(blocks[0], _under(here, condition, holds, 1 / sides))))
         if not operation.results:
             return []
         return [_chosen(here.terms, condition, *pair) for pair in zip(*branches, strict=True)]
@@ -231,8 +230,7 @@ class _TermWalk:
             raise UntoldError("a loop has no condition")
         condition, *values = here.all(last.operands)
         here.values.update(zip(after.arguments, values, strict=True))
-        body = replace(inside, path=terms.both(here.path, condition.term))
-        results = here.yielded(self._block(after, body))
+        results = here.yielded(self._block(after, replace(inside, path=terms.both(here.path, condition.term))))
         outcomes = [_symbol(here, "after", operation, k, value) for k, value in enumerate(values)]
         for k, (first, symbol, then) in enumerate(zip(begin, symbols, results, strict=True)):
             if (by := _step(terms, operation.number, symbol, then)) is not None:

@@ -224,8 +224,7 @@ class Terms:
         value = term.constant
         if value is not None:
             return self.truth(value == 0)
-        first = min(term.parts.items())
-        return self.make(ZERO, term if first[1] > 0 else self.add((-1, term)))
+        return self.make(ZERO, term if min(term.parts.items())[1] > 0 else self.add((-1, term)))
 
     def truth(self, value: bool) -> Term:
         """True or false."""

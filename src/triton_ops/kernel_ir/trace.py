@@ -113,8 +113,7 @@ def _joined(
     work: Callable[[Vector, Vector], Vector], one: Mapping[int, Vector], other: Mapping[int, Vector]
 ) -> dict[int, Vector]:
     """The axes of a result, of which one operand alone may have some."""
-    both = {at: work(axis, other[at]) for at, axis in one.items() if at in other}
-    return {**one, **other, **both}
+    return {**one, **other, **{at: work(axis, other[at]) for at, axis in one.items() if at in other}}
 
 
 def _along(value: Value, axis: int) -> Vector:

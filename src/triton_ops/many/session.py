@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import queue
 import time
 from collections import Counter
@@ -15,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base import Folder, bar_console, gain_text, require
+from triton_ops.base import Folder, bar_console, gain_text, require, warn
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
 from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, LentCpus, LocalExecutor, RemoteExecutor
@@ -27,8 +26,6 @@ from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.search import AnySearch
 from triton_ops.tuner import Listener, RunPlan, RunProgress, Silent
 from triton_ops.values import Trial, TuningResult
-
-_log = logging.getLogger("triton_ops")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +94,7 @@ class Follows:
 
     def lost(self, device: str, why: BaseException) -> None:
         """A device is gone, and what it measured goes on elsewhere; called by the run's thread."""
-        _log.warning("%s is lost, and what it measured goes on elsewhere: %s", device, why)
+        warn("%s is lost, and what it measured goes on elsewhere: %s", device, why)
 
 
 _GATHERED_S = 5.0  # for what closed executors hand over

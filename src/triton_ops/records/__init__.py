@@ -3,8 +3,6 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
-    ".bundle": "export_records import_records",
-    ".key_advice": "KernelAdvice MeasuredRegret PartAdvice advise fields_of",
     ".lock_entry": "EntryOrigin LockedDevice LockEntry OriginKind",
     ".lockfile": "FollowedLockfile Lockfile share_lockfile winners_of",
     ".misses": "Miss Misses",
@@ -13,17 +11,10 @@ _NAMES = {
     ".record": "NotedCall Record Timing",
     ".run_log": "Finalist Head Run RunLog TrialOrigin",
     ".runs": "Quarantine Runs",
-    ".store": "RECORDS Codec DirectoryStore LayeredStore MemoryStore Store open_store share_records",
+    ".store": "RECORDS Codec DirectoryStore LayeredStore MemoryStore Store check_kind open_store share_records",
 }
 
 if TYPE_CHECKING:
-    from triton_ops.records.bundle import export_records as export_records
-    from triton_ops.records.bundle import import_records as import_records
-    from triton_ops.records.key_advice import KernelAdvice as KernelAdvice
-    from triton_ops.records.key_advice import MeasuredRegret as MeasuredRegret
-    from triton_ops.records.key_advice import PartAdvice as PartAdvice
-    from triton_ops.records.key_advice import advise as advise
-    from triton_ops.records.key_advice import fields_of as fields_of
     from triton_ops.records.lock_entry import EntryOrigin as EntryOrigin
     from triton_ops.records.lock_entry import LockedDevice as LockedDevice
     from triton_ops.records.lock_entry import LockEntry as LockEntry
@@ -63,6 +54,7 @@ if TYPE_CHECKING:
     from triton_ops.records.store import LayeredStore as LayeredStore
     from triton_ops.records.store import MemoryStore as MemoryStore
     from triton_ops.records.store import Store as Store
+    from triton_ops.records.store import check_kind as check_kind
     from triton_ops.records.store import open_store as open_store
     from triton_ops.records.store import share_records as share_records
 else:

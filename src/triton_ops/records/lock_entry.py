@@ -197,8 +197,7 @@ class LockEntry:
 
     def expecting(self, config: Config, default: Config, why: str, identity: Mapping[str, str]) -> LockEntry:
         """The entry with a config that a model has chosen, for the kernel of an identity."""
-        kind = OriginKind.EXPECTED
-        origin = EntryOrigin(kind=kind, detail=why, created=time_now(), versions=Host.versions())
+        origin = EntryOrigin(kind=OriginKind.EXPECTED, detail=why, created=time_now(), versions=Host.versions())
         return replace(self, config=config, default=default, measured=None, identity=dict(identity), origin=origin)
 
     @cached_property
@@ -208,8 +207,7 @@ class LockEntry:
         Extents are in the order of their names, as a file has them: a problem from a record has the kernel's order.
         """
         sizes = tuple(extent for _, extent in sorted(Mapper.extents_of(self.problem).items()))
-        rest = canonical_json([dict(self.problem), list(self.ignored), self.source])
-        return self.kernel, self.device, sizes, rest
+        return self.kernel, self.device, sizes, canonical_json([dict(self.problem), list(self.ignored), self.source])
 
     @property
     def in_file(self) -> dict[str, Any]:

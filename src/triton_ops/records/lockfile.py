@@ -10,7 +10,6 @@ Schema history:
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import threading
@@ -26,7 +25,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, cached_property, canonical_json
+from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, cached_property, canonical_json, warn
 from triton_ops.exceptions import LockfileError, SpaceError
 from triton_ops.records.lock_entry import EntryOrigin, LockedDevice, LockEntry, OriginKind
 from triton_ops.records.record import Record, with_defaults
@@ -412,8 +411,7 @@ def _by_hand(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build(content: Mapping[str, Any]) -> Lockfile:
-    names = {"kind", "schema_version", Sealed.CHECKSUM, "devices", "entries"}
-    _only(content, names, "it")
+    _only(content, {"kind", "schema_version", Sealed.CHECKSUM, "devices", "entries"}, "it")
     plain = [{name: value for name, value in entry.items() if name != Sealed.CHECKSUM} for entry in content["entries"]]
     for entry in plain:
         _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
@@ -422,8 +420,7 @@ def _build(content: Mapping[str, Any]) -> Lockfile:
         for entry in plain:
             if isinstance(origin := entry.get("origin"), dict):
                 entry["origin"] = EntryOrigin.fields_of(origin)
-        plain_lock = {"devices": content.get("devices"), "entries": plain}
-        lock = Sealed.typed(plain_lock, Lockfile, Config.decode)
+        lock = Sealed.typed({"devices": content.get("devices"), "entries": plain}, Lockfile, Config.decode)
     return with_defaults(lock)
 
 
@@ -435,7 +432,6 @@ def _only(content: Mapping[str, Any], names: set[str], what: str) -> None:
 
 _FIRST_LOOK_S = 0.1
 _MOST_LOOK_S = 1.0  # between two looks at a file that stays as it was refused
-_log = logging.getLogger("triton_ops")
 
 
 class FollowedLockfile:
@@ -458,15 +454,14 @@ class FollowedLockfile:
                 self._lockfile, self.refused = Lockfile.read(self._path), ""
             except LockfileError as error:
                 self._refused_state, self.refused = state, str(error)
-                _log.warning("%s is not used: %s", self._warning, error)
+                warn("%s is not used: %s", self._warning, error)
         return self._lockfile
 
     @staticmethod
     def shared() -> tuple[Lockfile, ...]:
         """The lockfiles of packages, in the order in which they were shared."""
         # Another thread may import a package that shares one meanwhile.
-        lockfiles = tuple(FollowedLockfile.SHARED.values())
-        return tuple(lock for each in lockfiles if (lock := each.read()) is not None)
+        return tuple(lock for each in tuple(FollowedLockfile.SHARED.values()) if (lock := each.read()) is not None)
 
     @staticmethod
     def shared_entries(key: Key) -> Iterator[LockEntry]:
@@ -503,7 +498,7 @@ def _follow(followed: weakref.ref[FollowedLockfile], on_reading: Callable[[], ob
     pause_s = _FIRST_LOOK_S
     while (here := followed()) is not None:
         if here.read() is not None:
-            _log.warning("%s is used now", here._warning)
+            warn("%s is used now", here._warning)
             on_reading()
             return
         del here

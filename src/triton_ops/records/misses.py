@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,7 @@ from statistics import median
 
 import msgspec
 
-from triton_ops.base import AppendedFile, Count, Folder, NotNegative, Sealed, StoredFile, at_fork, canonical_json
+from triton_ops.base import AppendedFile, Count, Folder, NotNegative, Sealed, StoredFile, at_fork, canonical_json, warn
 from triton_ops.records.record import NotedCall, time_now
 from triton_ops.records.store import readable
 from triton_ops.values import Key
@@ -30,8 +29,6 @@ _WAITING = 10_000  # notes that wait to be written; further ones push out the ol
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
 _UNREAD = "their problems are not in the list; delete those lines, or the file, if nobody needs them"
 _LOSS = "problems that are not served meanwhile will not be in the list"
-
-_log = logging.getLogger("triton_ops")
 
 
 class Miss(msgspec.Struct, frozen=True, kw_only=True, rename={"last": "at"}):
@@ -93,7 +90,7 @@ class Harvest:
                 try:
                     self._file.append(_line(miss), durable=False)
                 except TypeError as error:  # noqa: PERF203 - a value in the key is none that JSON has
-                    _log.warning("a miss of %s cannot be noted: %s", miss.key.kernel, error)
+                    warn("a miss of %s cannot be noted: %s", miss.key.kernel, error)
             size = 0
             with contextlib.suppress(OSError):  # it could not be written, or is being shortened
                 size = self.path.stat().st_size if lines else 0
@@ -135,7 +132,7 @@ class Misses:
         try:
             lines = list(readable(path, StoredFile(path).lines(_READ_BYTES), Miss, loss=_UNREAD))
         except OSError as error:
-            _log.warning("%s cannot be read: %s", path, error.strerror or error)
+            warn("%s cannot be read: %s", path, error.strerror or error)
             return []
         misses = _together(lines)
         cost = self.costs(misses)
@@ -181,7 +178,7 @@ def _rewrite(path: Path, misses: list[Miss]) -> None:
     try:
         StoredFile(path).replace("".join(f"{canonical_json(Sealed(_line(miss)))}\n" for miss in misses))
     except OSError as error:
-        _log.warning("%s cannot be written: %s", path, error.strerror or error)
+        warn("%s cannot be written: %s", path, error.strerror or error)
 
 
 def _line(miss: Miss) -> dict[str, object]:

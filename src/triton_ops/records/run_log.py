@@ -359,8 +359,7 @@ class RunLog:
 
     def resume(self, *, effort: str, searcher: str, seed: int) -> None:
         """Write that an interrupted run is continued."""
-        resumed = Resumed(at_s=self.at_s, at=time_now(), effort=effort, searcher=searcher, seed=seed)
-        self.write(resumed, durable=True)
+        self.write(Resumed(at_s=self.at_s, at=time_now(), effort=effort, searcher=searcher, seed=seed), durable=True)
 
     def preview(self, preview: Compiled) -> None:
         """Write what the compiler made of a preview; the line may reach the disk after this returns."""

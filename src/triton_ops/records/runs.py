@@ -15,7 +15,6 @@ wants them tried again sooner deletes the file.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import time
@@ -26,7 +25,7 @@ from typing import ClassVar
 
 import msgspec
 
-from triton_ops.base import AppendedFile, Folder, Host, StoredFile, fingerprint
+from triton_ops.base import AppendedFile, Folder, Host, StoredFile, fingerprint, warn
 from triton_ops.device import Calibration
 from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import time_now
@@ -36,8 +35,6 @@ from triton_ops.request import Effort, TuneRequest
 from triton_ops.settings import expanded
 from triton_ops.space import Config
 from triton_ops.values import Key, Status, Trial
-
-_log = logging.getLogger("triton_ops")
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +103,7 @@ class Quarantine:
             entries = readable(self._path, StoredFile(self._path).lines(), _Entry, loss="their configs are run again")
             return [entry.trial for entry in entries]
         except OSError as error:
-            reason = error.strerror or error
-            _log.warning("%s cannot be read (%s): configs that crashed will be run again", self._path, reason)
+            warn("%s cannot be read (%s): configs that crashed will be run again", self._path, error.strerror or error)
             return []
 
 
@@ -204,8 +200,7 @@ class Runs:
         run = next((run for path in self._paths() for run in _readable(path) if run.trials), None)
         if run is None or run.end is None or run.head.key_id != self._key_id:
             return None
-        name = run.head.effort.get("name")
-        return run if run.head.space.fingerprint != space and name == effort else None
+        return run if run.head.space.fingerprint != space and run.head.effort.get("name") == effort else None
 
     def trials(self, first: str = "") -> list[Trial]:
         """One trial for each config: that of the run `first`, else that of the newest other run in the same space."""
@@ -247,7 +242,7 @@ class Runs:
         except FileNotFoundError:
             return
         except OSError as error:
-            _log.warning("%s cannot be read (%s): earlier runs are not known", self._folder, error.strerror or error)
+            warn("%s cannot be read (%s): earlier runs are not known", self._folder, error.strerror or error)
             return
         yield from sorted((path for path in paths if _RUN_ID.fullmatch(path.stem)), reverse=True)
 
@@ -258,7 +253,7 @@ def _readable(path: Path, unfinished: bool = False) -> Iterator[Run]:
         if has_begun(path) and not (unfinished and has_ended(path)):
             yield Run.read(path)
     except RunLogError as error:
-        _log.warning("a run log is ignored: %s", error)
+        warn("a run log is ignored: %s", error)
 
 
 def _none(text: str, folder: Path) -> RunLogError:

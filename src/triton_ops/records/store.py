@@ -28,7 +28,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from triton_ops import settings
-from triton_ops.base import DamagedError, Folder, ForkSafeLock, Sealed, StoredFile
+from triton_ops.base import DamagedError, Folder, ForkSafeLock, Sealed, StoredFile, warn
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.records.record import KIND, SCHEMA_VERSION, Record, decode, encode, reader
 from triton_ops.settings import expanded
@@ -57,9 +57,7 @@ def readable(path: Path, lines: Iterable[bytes], kind: Any, *, first: int = 1, l
                 break
     if bad:
         count = "a line is" if bad == 1 else f"{bad} lines are" if bad < _MOST_BAD else f"{bad} lines and the rest are"
-        import logging  # it takes 4 ms, and most files have no bad line
-
-        logging.getLogger("triton_ops").warning("%s: %s ignored, so that %s (%s)", path, count, loss, reason)
+        warn("%s: %s ignored, so that %s (%s)", path, count, loss, reason)
 
 
 T = TypeVar("T")
@@ -406,9 +404,7 @@ class DirectoryStore(Generic[T]):
             repeated = subject in self._reported
             self._reported.add(subject)
         if not repeated:
-            import logging
-
-            logging.getLogger("triton_ops").warning("%s", message)
+            warn("%s", message)
 
     def _forget_report(self, *subjects: str) -> None:
         if self._reported:

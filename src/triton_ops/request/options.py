@@ -83,8 +83,7 @@ class TuneOptions:
 
     def settled(self) -> Effort:
         """The effort that is asked for, with `search`, `trials`, `budget_s` and `patience` in place of its own."""
-        effort = request.Effort.named(self.effort)
-        return effort.with_own(self.search, self.trials, self.budget_s, self.patience)
+        return request.Effort.named(self.effort).with_own(self.search, self.trials, self.budget_s, self.patience)
 
     def of_effort(self, effort: Effort) -> TuneOptions:
         """These options with an effort that is settled, whatever the environment of another process says."""

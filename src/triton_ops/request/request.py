@@ -199,8 +199,7 @@ def device_for(device: str | None, runs_on: str, who: str) -> str:
     if runs_on == "any":
         return "cpu" if gpu_missing() else TorchDevice.current_name()
     if runs_on == "cuda" and (missing := gpu_missing()):
-        message = f"{who} runs on a GPU, and there is none: {missing}"
-        raise DeviceError(message, "cuda", "cpu", hint=DeviceError.NO_GPU)
+        raise DeviceError(f"{who} runs on a GPU, and there is none: {missing}", "cuda", "cpu", hint=DeviceError.NO_GPU)
     return _with_index(runs_on)
 
 
@@ -226,8 +225,7 @@ def _with_index(device_name: str) -> str:
 
 
 def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[str, Any], ...]:
-    places = arguments.positional_names(kernel)
-    names = [name or f"arg{place}" for place, name in enumerate(places)]
+    names = [name or f"arg{place}" for place, name in enumerate(arguments.positional_names(kernel))]
     items = [*zip(names, arguments.positional, strict=True), *arguments.keyword.items()]
     return tuple((name, spec_of(value)) for name, value in items)
 
@@ -371,8 +369,7 @@ class TuneProblem:
         shape = None if self.shape is None else tuple(self.shape)
         problem = operation.problem(shape, self.dtype)
         name = device_for(device, operation.device, operation.name)
-        maker = GeneratedArguments(operation, problem, name, seed, shape, self.dtype)
-        return operation.kernel, problem, name, maker
+        return operation.kernel, problem, name, GeneratedArguments(operation, problem, name, seed, shape, self.dtype)
 
 
 _Parts: TypeAlias = tuple[Kernel, Problem, str, "GeneratedArguments | CopiedArguments"]

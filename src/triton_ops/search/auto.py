@@ -152,8 +152,7 @@ class Chance:
 
     def learn(self, rows: Floats, successes: Sequence[bool]) -> None:
         """Learn which rows ran, in place of all before."""
-        failures = len(successes) - sum(successes)
-        self.is_known = 0 < failures < len(successes)
+        self.is_known = 0 < sum(successes) < len(successes)
         if self.is_known:
             self._surrogate = self._surrogate or surrogate.Surrogate(self._correlation)
             self._surrogate.learn(rows, np.array(successes, dtype=float), np.zeros(len(successes)))

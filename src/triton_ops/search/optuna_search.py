@@ -27,8 +27,7 @@ class OptunaSearch(RandomSearch):
         super().__init__(space, seed)
         self._optuna = require("optuna", _PURPOSE)
         self._optuna.logging.set_verbosity(self._optuna.logging.ERROR)
-        own = sampler or self._optuna.samplers.TPESampler(seed=seed % 2**32)
-        self._study = self._optuna.create_study(sampler=own)
+        self._study = self._optuna.create_study(sampler=sampler or self._optuna.samplers.TPESampler(seed=seed % 2**32))
         self._axes = {name: self._distribution(name) for name in space.tunables}
         self._proposals: dict[Config, Any] = {}
         self._trials: dict[Config, Trial] = {}

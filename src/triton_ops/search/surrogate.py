@@ -276,8 +276,7 @@ def most_telling(trials: Sequence[Trial]) -> list[Trial]:
         return list(trials)
     fastest = sorted((t for t in trials if t.ok), key=lambda t: (t.rank, t.config.text))[: _LEARNED // 2]
     configs = {trial.config for trial in fastest}
-    others = [trial for trial in trials if trial.config not in configs]
-    return fastest + others[-(_LEARNED - len(fastest)) :]
+    return fastest + [trial for trial in trials if trial.config not in configs][-(_LEARNED - len(fastest)) :]
 
 
 Slope: TypeAlias = Callable[[Floats], Floats]

@@ -9,7 +9,6 @@ nothing until its configs are asked for, and that no config is valid is found ou
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
 
-from triton_ops.base import Frozen, cached_property, canonical_json, fingerprint
+from triton_ops.base import Frozen, cached_property, canonical_json, fingerprint, warn
 from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableError
 from triton_ops.space.config import Config, Members, Value, members_among, named_shortly, values_of_members
 from triton_ops.space.options import CONFIG_FIELDS, LAUNCH_OPTIONS
@@ -65,8 +64,6 @@ def _option(config: Any, name: str) -> Any:
 _ESTIMATE_SAMPLES = 4_000  # gives a standard error of the valid share below 0.8 %
 _REJECTION_TRIES = 100
 _PATIENCE_ASKS = 2_000_000  # asks for the next valid config of an enumeration, which then ends: about three seconds
-
-_log = logging.getLogger("triton_ops")
 
 
 @dataclass(frozen=True)
@@ -356,7 +353,7 @@ class ConfigSpace:
                 asks.restart()
                 yield Config(row)
         except TooManyAsks:
-            _log.warning(
+            warn(
                 "the search for further valid configs ended after the constraints were asked %s times in a row "
                 "without one; constraints over fewer tunables are found out sooner",
                 f"{_PATIENCE_ASKS:,}",

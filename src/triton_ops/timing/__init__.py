@@ -3,8 +3,7 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
-    ".gpu_timers": "CaptureError EmptyCaptureError",
-    ".microbenchmarks": "calibrate",
+    ".gpu_timers": "CaptureError EmptyCaptureError EventTimer GraphTimer",
     ".race_statistics": "Interval Standing",
     ".rounds": "Arm DuelPolicy RacePolicy Rounds ScreenPolicy SharedTimer",
     ".timer": "GuardSummary HostTimer Launch Sampler Timer guard_for",
@@ -13,7 +12,8 @@ _NAMES = {
 if TYPE_CHECKING:
     from triton_ops.timing.gpu_timers import CaptureError as CaptureError
     from triton_ops.timing.gpu_timers import EmptyCaptureError as EmptyCaptureError
-    from triton_ops.timing.microbenchmarks import calibrate as calibrate
+    from triton_ops.timing.gpu_timers import EventTimer as EventTimer
+    from triton_ops.timing.gpu_timers import GraphTimer as GraphTimer
     from triton_ops.timing.race_statistics import Interval as Interval
     from triton_ops.timing.race_statistics import Standing as Standing
     from triton_ops.timing.rounds import Arm as Arm

@@ -22,7 +22,6 @@ and win.
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -31,11 +30,9 @@ from functools import partial
 from itertools import count
 from typing import Any, Literal
 
-from triton_ops.base import cached_property, require
+from triton_ops.base import cached_property, require, warn
 from triton_ops.device import TorchDevice
 from triton_ops.timing.timer import DUTY, Launch, Pace, Pending, Sampler, Timer, without_gc
-
-_log = logging.getLogger("triton_ops")
 
 Cache = Literal["cold", "flushed", "warm"]
 """State of L2 before a launch: cold by argument sets in turn, flushed by a write, or left as it is."""
@@ -69,8 +66,7 @@ class DelayedQueue:
     def round(self) -> Iterator[None]:
         """Take the rest that is due, queue a delay, let the caller queue its work, and wait until the work is done."""
         torch = self.torch
-        delay_s = self._delay_ms / 1e3
-        with torch.cuda.device(self.device), self._pace.stretch(idle_s=delay_s):
+        with torch.cuda.device(self.device), self._pace.stretch(idle_s=self._delay_ms / 1e3):
             torch.cuda._sleep(int(self._delay_ms * _CYCLES_PER_MS))
             delayed = torch.cuda.Event()
             delayed.record()
@@ -196,8 +192,7 @@ class EventTimer(_QueuedTimer):
     def _flush(self) -> Any:
         torch, device = self._queue.torch, self._queue.device
         l2_bytes = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
-        size = max(_FLUSH_FACTOR * l2_bytes, _LEAST_FLUSH_BYTES)
-        return torch.empty(size, dtype=torch.uint8, device=device)
+        return torch.empty(max(_FLUSH_FACTOR * l2_bytes, _LEAST_FLUSH_BYTES), dtype=torch.uint8, device=device)
 
 
 REPLAY_MS = 0.2  # the least length of a replay: 200 times the events' resolution, 30 times the graph's own launch
@@ -276,8 +271,7 @@ class GraphTimer(_QueuedTimer):
                 _leave_capture(torch)
                 first = error.__context__ or error  # what ended the capture, before its end was an error too
                 raise CaptureError(f"the launch cannot be captured: {first}".splitlines()[0]) from error
-        tells = hasattr(graph, "raw_cuda_graph")
-        nodes = TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if tells else None
+        nodes = TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
         if nodes is not None and nodes < unrolled:
             raise EmptyCaptureError(f"{unrolled} captured launches are {nodes} nodes: the work is done elsewhere")
         if hasattr(graph, "instantiate"):
@@ -434,7 +428,7 @@ def choose_gpu_timer(name: str, launch: Launch, *, cold: bool = True, capture: b
         try:
             timer.prepare(launch)
         except CaptureError as error:
-            _log.warning("%s: timed by event pairs instead", error)
+            warn("%s: timed by event pairs instead", error)
         else:
             return timer
     return EventTimer(name, cache=("cold" if several_sets else "flushed") if cold else "warm")

@@ -19,7 +19,6 @@ noise, so a difference between the two launches counts only if it is larger.
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import random
 import statistics
@@ -31,6 +30,7 @@ from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
+from triton_ops.base import warn
 from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.exceptions import SettingsError
 from triton_ops.timing.gpu_timers import CaptureError, choose_gpu_timer, sets_needed, timer_of
@@ -519,7 +519,6 @@ def _is_clear(outcome: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> 
     return abs(outcome.gain.centre) - error > outcome.needed
 
 
-_log = logging.getLogger("triton_ops")
 _SAMPLES = 3  # to find out whether a launch is too short for its timer
 T = TypeVar("T")
 
@@ -569,9 +568,7 @@ class SharedTimer:
             return timer
         warm = self._choose(self.device, self.device_name, launch, cold=False)
         if warm.mode.startswith("graph"):
-            _log.warning(
-                "%.4f ms is too short for event pairs, and no tensors were given to rotate: timed warm", took_ms
-            )
+            warn("%.4f ms is too short for event pairs, and no tensors were given to rotate: timed warm", took_ms)
             self.timer = timer = warm
         return timer
 
@@ -587,7 +584,7 @@ class SharedTimer:
         try:
             return prepare(self.start(launch))
         except CaptureError as error:
-            _log.warning("%s: timed by event pairs instead", error)
+            warn("%s: timed by event pairs instead", error)
             self.timer = self._choose(self.device, self.device_name, launch, cold=self.cold, capture=False)
             return prepare(self.timer)
 
@@ -596,5 +593,4 @@ class SharedTimer:
         if not self.cold or (self.mode or "").endswith("flushed") or self.device.is_cpu:
             return 1
         touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-        free = TorchDevice(self.device_name).free_bytes
-        return sets_needed(sum(touched.values()), self.device.l2_bytes, free) or 1
+        return sets_needed(sum(touched.values()), self.device.l2_bytes, TorchDevice(self.device_name).free_bytes) or 1

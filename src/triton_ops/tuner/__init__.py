@@ -6,9 +6,9 @@ _NAMES = {
     ".feeds": "CompiledFeed",
     ".gate": "Gate",
     ".loop": "TuningLoop",
-    ".priors": "Survey",
     ".progress": "Listener ProgressBar RunPlan RunProgress Silent",
     ".session": "release_processes tune",
+    ".survey": "Survey",
     ".tuning": "RequestedTune",
 }
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from triton_ops.tuner.feeds import CompiledFeed as CompiledFeed
     from triton_ops.tuner.gate import Gate as Gate
     from triton_ops.tuner.loop import TuningLoop as TuningLoop
-    from triton_ops.tuner.priors import Survey as Survey
     from triton_ops.tuner.progress import Listener as Listener
     from triton_ops.tuner.progress import ProgressBar as ProgressBar
     from triton_ops.tuner.progress import RunPlan as RunPlan
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from triton_ops.tuner.progress import Silent as Silent
     from triton_ops.tuner.session import release_processes as release_processes
     from triton_ops.tuner.session import tune as tune
+    from triton_ops.tuner.survey import Survey as Survey
     from triton_ops.tuner.tuning import RequestedTune as RequestedTune
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

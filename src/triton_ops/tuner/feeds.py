@@ -11,7 +11,6 @@ proposal waits to be compiled, and previews take at most half of the processes.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -19,14 +18,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from triton_ops.base import warn
 from triton_ops.device import Machine
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.request import Effort
 from triton_ops.search import Searcher, UsesPreviews
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Trial
-
-_log = logging.getLogger("triton_ops")
 
 _BATCH = 8  # proposals asked for at a time, where nothing is compiled
 
@@ -283,7 +281,7 @@ class CompiledFeed(DirectFeed):
             compiled = future.result()
         except TargetError as error:
             if not self._warned:
-                _log.warning("nothing is compiled ahead: %s", error.message)
+                warn("nothing is compiled ahead: %s", error.message)
             self._warned = True
             return Ready(config)
         if self._previews is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -15,6 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
+from triton_ops.base import warn
 from triton_ops.evaluation import StationFacts
 from triton_ops.processes import Threads
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
@@ -28,8 +28,6 @@ from triton_ops.tuner.progress import Listener, RunProgress
 from triton_ops.tuner.trials import Trials
 from triton_ops.tuner.wrong_results import Doubts, TileProof
 from triton_ops.values import Status, Trial
-
-_log = logging.getLogger("triton_ops")
 
 _Attempt: TypeAlias = Callable[[], Trial]
 
@@ -67,7 +65,7 @@ class _TrialThread:
         self._queue.put(None)
         self._thread.join(Gate.GRACE_S)
         if self._thread.is_alive():
-            _log.warning("a trial does not end: it is left behind")
+            warn("a trial does not end: it is left behind")
 
     def _serve(self) -> None:
         while (entry := self._queue.get()) is not None and not self._closed:
@@ -183,8 +181,7 @@ class TuningLoop:
 
     def _next(self) -> Ready | None:
         """Fill the feed and take its next proposal; None if the search must end, or wait for what is under way."""
-        count = len(self.trials) + len(self._under_way)
-        reason = self.budget.spent(count)
+        reason = self.budget.spent(len(self.trials) + len(self._under_way))
         if reason == "seconds" and not self._began:
             reason = None  # one trial is made in any case: a tune that goes on with others comes to its end
         default_began = any(each.ready.config == self.default for each in self._under_way)

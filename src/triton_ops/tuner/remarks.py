@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 
+from triton_ops.base import warn
 from triton_ops.evaluation import Outcome
 from triton_ops.records import Record
 from triton_ops.tuner.loop import TuningLoop
 from triton_ops.values import Resources, Status, Trial, Work
-
-_log = logging.getLogger("triton_ops")
 
 
 def cut_note(loop: TuningLoop, seconds: float | None) -> list[str]:
@@ -25,7 +23,7 @@ def cut_note(loop: TuningLoop, seconds: float | None) -> list[str]:
             f"{trials} trial{'s' * (trials > 1)} and a comparison{of} were made all the same; "
             "give more seconds (budget_s)"
         )
-        _log.warning("%s", text)
+        warn("%s", text)
         return [text]
     left = "" if seconds is None else f" and left {seconds:.1f} s to compare"
     return [f"the budget of {whole_s:g} s ended the search after {trials} trials{left}"]
@@ -39,8 +37,7 @@ def tell_of_long_rounds(pair: Sequence[Trial], seconds: float | None) -> None:
     round_s = sum(trial.median_ms for trial in pair) / 1e3
     if len(pair) == 2 and round_s >= _LONG_ROUND_S:
         end = "until they can tell" if seconds is None else f"in the {seconds:.0f} s that are left"
-        text = "the best is compared with the default in 2 to 16 rounds of %.1f s, %s"
-        _log.warning(text, round_s, end)
+        warn("the best is compared with the default in 2 to 16 rounds of %.1f s, %s", round_s, end)
 
 
 _FEWEST = 4  # compiled configs, before all of them mean anything

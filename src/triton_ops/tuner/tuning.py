@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from triton_ops.backend import Packed
-from triton_ops.base import Folder, cached_property, counted, warn_once
+from triton_ops.base import Folder, cached_property, counted, warn, warn_once
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
@@ -39,21 +38,15 @@ from triton_ops.records import (
 from triton_ops.request import Effort, TuneOptions, TuneRequest
 from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.space import Config
+from triton_ops.tuner.expectation import Expectation
 from triton_ops.tuner.feeds import CompiledFeed, Compiles, DirectFeed, wait_for_one
 from triton_ops.tuner.gate import FirstConfigs, Gate, not_within_itself
+from triton_ops.tuner.late_priors import readiness, searcher_over
 from triton_ops.tuner.loop import TuningLoop
-from triton_ops.tuner.priors import (
-    Expectation,
-    Survey,
-    coming_priors,
-    in_use,
-    readiness,
-    searcher_over,
-    transfers_to,
-    winners_nearby,
-)
+from triton_ops.tuner.priors import coming_priors, in_use, transfers_to, winners_nearby
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, device_error, failed, record_of, result_of
 from triton_ops.tuner.remarks import cut_note, pitfall_notes, tell_of_long_rounds, untold
+from triton_ops.tuner.survey import Survey
 from triton_ops.tuner.trials import limited_registers
 from triton_ops.tuner.wrong_results import TileProof
 from triton_ops.values import Key, Trial, TuningResult
@@ -71,9 +64,6 @@ class Before:
     trials: tuple[Trial, ...] = ()
     further: int = 0
     tunes: int = 0
-
-
-_log = logging.getLogger("triton_ops")
 
 
 def log_comparison(log: RunLog, outcome: Outcome) -> None:
@@ -175,7 +165,7 @@ class RequestedTune:
             raise Packed.not_for_another_process(f"{names} of {self.request.kernel.name}")
         if names:
             text = "what %s writes by the addresses in %s is neither checked nor restored"
-            _log.warning(text, self.request.kernel.name, names)
+            warn(text, self.request.kernel.name, names)
         self.request.checked()
         keep, folder = self.options.keep, Path(self.folder)
         try:
@@ -207,7 +197,7 @@ class RequestedTune:
                 shared_cpus=self.shared_cpus,
             )  # fmt: skip
         except (TargetError, KernelTypeError) as error:
-            _log.warning("nothing is compiled ahead: %s", error.message)
+            warn("nothing is compiled ahead: %s", error.message)
             return nullcontext()
 
     @contextmanager
@@ -217,8 +207,7 @@ class RequestedTune:
         if folder is None or not _make_folder(folder, folder / Runs.FOLDER):
             yield Runs(None, key.id), Quarantine.of(folder, key)
             return
-        label = f"{key.kernel} {key.label}".rstrip()
-        waiting = partial(_log.warning, "another process is tuning %s; waiting for it", label)
+        waiting = partial(warn, "another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
         late = threading.Timer(_GIVEN_UP_S, waiting)
         late.daemon = True
         with Folder(folder / Runs.FOLDER).locked(
@@ -231,13 +220,13 @@ class RequestedTune:
 def _make_folder(folder: Path, place: Path) -> bool:
     """Make the folder of run logs; False if it cannot be written, or if another user has placed it."""
     if not Folder(folder).writable:
-        _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
+        warn("%s cannot be written: this tune will be neither stored nor resumable", folder)
         return False
     try:
         Folder(place).ensure(folder)
     except (OSError, CacheError) as error:
         reason = getattr(error, "strerror", None) or error
-        _log.warning("%s is ignored, so that this tune cannot be resumed: %s; move it away", place, reason)
+        warn("%s is ignored, so that this tune cannot be resumed: %s; move it away", place, reason)
         return False
     return True
 
@@ -360,7 +349,7 @@ class Tuning:
 
     def _tell_of_a_sudden_end(self, unfinished: Run | None) -> None:
         if unfinished is not None and (config := unfinished.under_way) is not None:
-            _log.warning(
+            warn(
                 "the process that tuned %s before ended while config (%s) ran in it, and %s names it: if it was not "
                 "killed, the config ended it; isolate=True (--isolate) runs configs in a process of their own, where "
                 "that costs one trial",
@@ -382,8 +371,7 @@ class Tuning:
             if (pool := stack.enter_context(opened())) is not None:
                 self._compile_first(pool, nearby)
             wait_for_station = self.stations.begin(assignment, process, log.begun)
-            waits = self.effort.compiled_first
-            searcher = self._searcher(pool, (lambda: False) if waits else readiness(process))
+            searcher = self._searcher(pool, (lambda: False) if self.effort.compiled_first else readiness(process))
             loop = self._loop(log, searcher, pool)
             loop.prepare(incumbents, trials, [*first, *self._proof.first, *nearby])
             station = stack.enter_context(closing(wait_for_station()))

@@ -7,15 +7,13 @@ said while the tune goes on, since a search over the few configs that are left f
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 
+from triton_ops.base import warn
 from triton_ops.exceptions import SpaceError
 from triton_ops.space import Config, ConfigSpace, UnlistedSpace
 from triton_ops.values import Status, Trial
-
-_log = logging.getLogger("triton_ops")
 
 _SHARE = 0.25  # of the configs that ran
 _FEWEST_RAN = 4  # configs that ran, before a share of them means anything
@@ -41,7 +39,7 @@ class Doubts:
         for doubt in (self._of_default, self._of_many):
             if doubt not in self._warned and (note := doubt()):
                 self._warned.add(doubt)
-                _log.warning("%s", note)
+                warn("%s", note)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -136,7 +134,7 @@ class TileProof:
             self.dispute = reason
         else:
             self.notes[name] = reason
-            _log.warning("%s", reason)
+            warn("%s", reason)
 
 
 def _rounded(trial: Trial) -> bool:

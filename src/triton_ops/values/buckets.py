@@ -112,8 +112,7 @@ class Nearest(BucketRule):
         first, last = self.points[0], self.points[-1]
         lows = [math.ceil(first / self.cap), *(math.isqrt(one * other) + 1 for one, other in pairwise(self.points))]
         highs = [*(low - 1 for low in lows[1:]), min(math.floor(last * self.cap), LARGEST)]
-        spans = zip(lows, highs, strict=True)
-        return next(((low, high) for low, high in spans if low <= value <= high), None)
+        return next(((low, high) for low, high in zip(lows, highs, strict=True) if low <= value <= high), None)
 
     def representative(self, value: int) -> int:
         """The point in the bucket."""

@@ -174,7 +174,9 @@ def _check_heads(heads: int, kv_heads: int, **sizes: int) -> None:
 
 _KERNEL = call.ShippedKernel.of(
     "attention",
-    FormsKernel({"triton": LauncherKernel(kernel.launch, outputs=("out",)), **problems.gluon_form()}, default="triton"),
+    FormsKernel(
+        {"triton": LauncherKernel(kernel.launch, outputs=("out",)), **problems.gluon_forms()}, default="triton"
+    ),
     problems,
     _as_it_fits,
 )

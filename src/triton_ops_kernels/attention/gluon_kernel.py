@@ -239,3 +239,7 @@ def gluon_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
         f"{name}_tiles": matrix_descriptor(meta[name], (1, 1, block, meta[name].shape[3]), gluon=True)
         for name, block in blocks.items()
     }
+
+
+FORMS = {"gluon": (gluon_attention_kernel, gluon_grid, gluon_descriptors)}
+"""The form, with its grid and what makes its descriptors."""

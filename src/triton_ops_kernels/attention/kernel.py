@@ -23,7 +23,7 @@ tl = require("triton.language", "the attention kernel")
 
 LOG2_E = 1.4426950408889634
 _LN_2 = tl.constexpr(0.6931471805599453)
-_REDUCED_ROWS = 16  # rows of a program that adds parts up
+_ADDED = 16384  # elements of parts that a program reads at once
 
 
 @triton.jit
@@ -206,35 +206,34 @@ def attention_kernel(
 @triton.jit
 def parts_kernel(
     parts, logarithms, out, lse, rows, heads, queries, stride_ob, stride_oh, stride_om,
-    VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr,
+    VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr, SPLITS: tl.constexpr, ALL: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """Add up parts [SPLITS, rows, VALUE_DIM] with logarithms [SPLITS, rows] of base 2; a row is of batch, head, query.
 
-    The parts are added in their order, with the largest logarithm found first, so that equal calls give equal bits.
+    A program has one row. ALL is SPLITS, padded. CHUNK parts are read at once, and added up in one order: equal calls
+    give equal bits.
     """
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    e = tl.arange(0, BLOCK_V)
-    in_rows = row < rows
-    inside = in_rows[:, None] & (e < VALUE_DIM)[None, :]
+    row = tl.program_id(0).to(tl.int64)
     apart = tl.cast(rows, tl.int64)  # a number of 1 is a constant for the compiler, without a method `to`
-    highest = tl.full((ROWS,), -3.4028234e38, dtype=logarithms.dtype.element_ty)
-    for part in range(SPLITS):
-        found = tl.load(logarithms + part * apart + row, mask=in_rows, other=float("-inf"))
-        highest = tl.maximum(highest, found)
-    total = tl.zeros((ROWS, BLOCK_V), dtype=parts.dtype.element_ty)
-    weight = tl.zeros((ROWS,), dtype=parts.dtype.element_ty)
-    for part in range(SPLITS):
-        at = part * apart + row
-        share = tl.exp2(tl.load(logarithms + at, mask=in_rows, other=float("-inf")) - highest)
-        total += share[:, None] * tl.load(parts + at[:, None] * VALUE_DIM + e[None, :], mask=inside, other=0.0)
-        weight += share
+    part, chunk, e = tl.arange(0, ALL), tl.arange(0, CHUNK), tl.arange(0, BLOCK_V)
+    found = tl.load(logarithms + part * apart + row, mask=part < SPLITS, other=float("-inf"))
+    highest = tl.maximum(tl.max(found, 0), -3.4028234e38)
+    weight = tl.sum(tl.exp2(found - highest), 0)
+    total = tl.zeros((CHUNK, BLOCK_V), dtype=parts.dtype.element_ty)
+    for first in tl.range(0, SPLITS, CHUNK, loop_unroll_factor=4):  # so that loads do not wait for each other
+        place = (first + chunk) * apart + row
+        known = first + chunk < SPLITS
+        share = tl.exp2(tl.load(logarithms + place, mask=known, other=float("-inf")) - highest)
+        values, within = parts + place[:, None] * VALUE_DIM + e, known[:, None] & (e < VALUE_DIM)
+        total += share[:, None] * tl.load(values, mask=within, other=0.0)
     nothing = weight == 0.0
-    total = total / tl.where(nothing, 1.0, weight)[:, None]
-    place = row // (heads * queries) * stride_ob + row // queries % heads * stride_oh + row % queries * stride_om
-    tl.store(out + place[:, None] + e[None, :], total.to(out.dtype.element_ty), mask=inside)
+    mean = tl.sum(total, 0) / tl.where(nothing, 1.0, weight)
+    head, query = tl.program_id(0) // queries, row % queries
+    place = (head // heads).to(tl.int64) * stride_ob + (head % heads).to(tl.int64) * stride_oh + query * stride_om
+    tl.store(out + place + e, mean.to(out.dtype.element_ty), mask=e < VALUE_DIM)
     if lse is not None:
         found = tl.where(nothing, float("-inf"), (highest + tl.log2(tl.where(nothing, 1.0, weight))) * _LN_2)
-        tl.store(lse + row, found, mask=in_rows)
+        tl.store(lse + row, found)
 
 
 @triton.jit
@@ -464,8 +463,9 @@ def launch(
         WARP_SPECIALIZE=WARP_SPECIALIZE, num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip
     if SPLITS > 1:
-        rows = batch * heads * queries
-        parts_kernel[(triton.cdiv(rows, _REDUCED_ROWS),)](
-            into, logs, out, lse, rows, heads, queries, *out.stride()[:3],
-            VALUE_DIM=value_dim, BLOCK_V=padded(value_dim, 16), SPLITS=SPLITS, ROWS=_REDUCED_ROWS,
+        rows, across, whole = batch * heads * queries, padded(value_dim, 16), padded(SPLITS, 2)
+        chunk = min(whole, _ADDED // across)
+        parts_kernel[(rows,)](
+            into, logs, out, lse, rows, heads, queries, *out.stride()[:3], VALUE_DIM=value_dim, BLOCK_V=across,
+            SPLITS=SPLITS, ALL=whole, CHUNK=chunk, num_warps=min(max(chunk * across // 512, 1), 8),
         )  # fmt: skip

@@ -26,7 +26,7 @@ from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntR
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 from triton_ops_kernels.call import Own, OwnConfigs, precision_of, whole_from
 from triton_ops_kernels.jit import INTERPRETED
-from triton_ops_kernels.tiles import DESCRIBABLE, describable, fixed_in, form_in_gluon, padded, widest
+from triton_ops_kernels.tiles import DESCRIBABLE, describable, fixed_in, forms_in_gluon, padded, widest
 
 _SIDES = ("Q_ROWS", "Q_KEYS", "K_KEYS", "K_ROWS")
 GRADIENT_SIDES = {name: PowerOfTwo(16, 128) for name in _SIDES}
@@ -49,13 +49,14 @@ def _terms(name: str, rows: str, keys: str, size: int, most: int) -> Constraint:
     )
 
 
-gluon_form = partial(form_in_gluon, "attention", "gluon_attention_kernel", "out")
+_MOST_SPLITS = 128
+gluon_forms = partial(forms_in_gluon, "attention", "out")
 OWN = OwnConfigs({
     "FORM": Own(Choice(("triton", "gluon")), optional=True),
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(32, 128),
     "GROUP_HEADS": Own(Choice([1, 8]), optional=True),
-    "SPLITS": Own(PowerOfTwo(1, 64), whole_from(1), optional=True),
+    "SPLITS": Own(PowerOfTwo(1, _MOST_SPLITS), whole_from(1), optional=True),
     "DESCRIPTORS": Own(Flag(), optional=True),
     "WARP_SPECIALIZE": Own(Choice([False]), optional=True),
     "num_warps": PowerOfTwo(4, 8),
@@ -85,6 +86,7 @@ _MOST_HELD = 160  # elements of the sums and of the scores in float32, of 255 re
 _MOST_GRADIENT = 192  # of the sums and of two tiles of scores
 _GROUP_ROWS = 64  # rows of an instruction of a group of four warps
 _ENOUGH = 1024  # programs with which every device is busy
+_NARROW, _STEP, _LONG = 192, 64, 1024  # bytes of a head with long steps; keys of a short step, and of a long part
 
 
 def config_space(problem: Problem) -> ConfigSpace:
@@ -124,8 +126,8 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
         ),
         Constraint(
             "parts",
-            lambda BLOCK_N, SPLITS: SPLITS == 1 or keys >= SPLITS * BLOCK_N,
-            f"{{SPLITS}} parts of {keys} keys have less than a step of {{BLOCK_N}} each",
+            lambda BLOCK_N, SPLITS: SPLITS == 1 or -(-keys // BLOCK_N) >= SPLITS,
+            f"{{SPLITS}} parts of {keys} keys have no step of {{BLOCK_N}} each",
         ),
         Constraint(
             "split",
@@ -163,7 +165,7 @@ def _takes_gluon(problem: Problem) -> bool:
     q, k, v, out = (problem.specs[name] for name in ("q", "k", "v", "out"))
     sized = {q.shape[3], v.shape[3]} <= _GLUON_SIZES and q.shape[2] >= _GROUP_ROWS and k.shape[2] > 0
     fits = sized and ITEM_BYTES[q.dtype] == 2 and describable(q, k, v, out)
-    return fits and not INTERPRETED and bool(gluon_form())
+    return fits and not INTERPRETED and bool(gluon_forms())
 
 
 def _groups(least_rows: int) -> Constraint:
@@ -192,11 +194,20 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str, summed
         wide = padded(dim, 16) * ITEM_BYTES[dtype]  # bytes of a head
         most_rows, most_keys = (64, 128) if wide <= 128 else (128, 64) if wide <= 256 else (64, 32)
         warps, stages = 8 if min(padded(rows, 16), most_rows) == 128 else 4, 3 if wide <= 512 else 2
+    few = rows <= 16 and not summed
+    if few and dim * ITEM_BYTES[dtype] <= _NARROW:
+        most_keys = 128
     block_rows, block_keys = min(padded(rows, 16), most_rows), min(padded(keys, 32), most_keys)
     programs = -(-rows // block_rows) * many
+    least = _STEP if few else 4 * block_keys
     splits = 1
-    while splits < 64 and 2 * splits * programs <= 264 and 8 * splits * block_keys <= keys:
+    while (
+        splits < _MOST_SPLITS and -(-keys // least) >= 2 * splits
+        and splits * programs <= (0.75 if few and keys < 2 * _LONG * splits else 1) * _FILLED
+    ):  # fmt: skip
         splits *= 2
+    if few and block_keys > _STEP and 4 * splits * block_keys > keys:
+        block_keys = _STEP
     return Config(
         BLOCK_M=block_rows, BLOCK_N=block_keys, GROUP_HEADS=1, SPLITS=splits, DESCRIPTORS=False, WARP_SPECIALIZE=False,
         num_warps=warps, num_stages=stages, FORM="triton",

@@ -99,7 +99,7 @@ _KERNEL = call.ShippedKernel.of(
         {
             "triton": TritonKernel(kernel.fp8_gemm_kernel, kernel.grid, outputs=("c",), made=kernel.host_descriptors),
             "parts": TritonKernel(kernel.parts_kernel, kernel.parts_grid, outputs=("c",)),
-            **problems.gluon_form(),
+            **problems.gluon_forms(),
         },
         default="triton",
         others=("BUFFERS", "APART"),

@@ -7,6 +7,9 @@ that both and one that is being made fit into the registers of a thread.
 The scales of a tile are read before its sums are made, and each thread turns over those that it has read: of one row,
 and of two columns. They come to the threads that need them through shared memory.
 
+Few rows have a form of their own, `steps`: a tile is of 64 rows, and the two groups take its steps by turns. Each has a
+sum of every second step, which it promotes while the other multiplies; in the end they are added up.
+
 With APART the lower half's group begins each tile when the upper's matrix instructions run. Two groups that begin
 together could share these units evenly, end together, and then add up together while the units are idle.
 """
@@ -183,17 +186,121 @@ def gluon_fp8_kernel(
     )  # fmt: skip
 
 
+@gluon.jit
+def _every_second(
+    left, right, full, free, K, PART: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
+    BUFFERS: gl.constexpr, layout: gl.constexpr,
+):  # fmt: skip
+    """The sum of every second step of a tile, from PART on."""
+    total = gl.zeros((BM, BN), gl.float32, layout)
+    none = gl.zeros((BM, BN), gl.float32, layout)
+    for step in range(PART, gl.cdiv(K, BK), 2):
+        slot = step % BUFFERS
+        mbarrier.wait(full.index(slot), (step // BUFFERS) & 1)
+        y = right.index(slot).permute((1, 0))
+        found = warpgroup_mma(left.index(slot), y, none, use_acc=False, is_async=True)
+        found = warpgroup_mma_wait(num_outstanding=0, deps=(found,))
+        mbarrier.arrive(free.index(slot), count=1)
+        total += found
+    return total
+
+
+@gluon.jit
+def _even_steps(
+    c, left, right, full, free, done, odd, a_scale, b_scale, bias, M, N, K, stride_asm, stride_bsn,
+    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr, BUFFERS: gl.constexpr,
+):  # fmt: skip
+    """One group's steps, and the result from the sums of both."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BN, 32])
+    m0, n0 = corner(gl.program_id(0), M, N, BM, BN, GROUP)
+    rows = _scales(a_scale, m0, M, stride_asm, BM, gl.SliceLayout(1, layout))
+    columns = _scales(b_scale, n0, N, stride_bsn, BN, gl.SliceLayout(0, layout))
+    total = _every_second(left, right, full, free, K, 0, BM, BN, BK, BUFFERS, layout)
+    mbarrier.wait(done, 0)
+    total = (total + odd.load(layout)) * gl.expand_dims(1.0 / rows, 1) * gl.expand_dims(1.0 / columns, 0)
+    row, column = m0 + gl.arange(0, BM, gl.SliceLayout(1, layout)), n0 + gl.arange(0, BN, gl.SliceLayout(0, layout))
+    if bias is not None:
+        total += gl.expand_dims(gl.load(bias + column, mask=column < N, other=0.0).to(gl.float32), 0)
+    place = gl.expand_dims(row.to(gl.int64), 1) * N + gl.expand_dims(column, 0)
+    inside = gl.expand_dims(row < M, 1) & gl.expand_dims(column < N, 0)
+    gl.store(c + place, total.to(c.dtype.element_ty), mask=inside)
+
+
+@gluon.jit
+def _odd_steps(
+    left, right, full, free, done, odd, K,
+    BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BUFFERS: gl.constexpr,
+):  # fmt: skip
+    """The other group's steps, whose sum it leaves in shared memory."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BN, 32])
+    odd.store(_every_second(left, right, full, free, K, 1, BM, BN, BK, BUFFERS, layout))
+    together()
+    mbarrier.arrive(done, count=1)
+
+
+@gluon.jit
+def steps_fp8_kernel(
+    a, b, c, a_scale, b_scale, bias, M, N, K, stride_asm, stride_bsn,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, a_tiles, b_tiles,
+    GROUP_SIZE_M: gl.constexpr = 8, BUFFERS: gl.constexpr = 8,
+):  # fmt: skip
+    """As `gluon_fp8_kernel`, of one tile of 64 rows for each program, whose steps the two groups take by turns."""
+    hopper: gl.constexpr = capability_from(9, 0) and not capability_from(10, 0)
+    gl.static_assert(hopper, "the form of steps is for compute capability 9.0")
+    left = gl.allocate_shared_memory(a_tiles.dtype, [BUFFERS, BLOCK_M, BLOCK_K], a_tiles.layout)
+    right = gl.allocate_shared_memory(b_tiles.dtype, [BUFFERS, BLOCK_N, BLOCK_K], b_tiles.layout)
+    odd = gl.allocate_shared_memory(gl.float32, [BLOCK_M, BLOCK_N], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
+    full = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], mbarrier.MBarrierLayout())
+    done = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    for slot in gl.static_range(BUFFERS):
+        mbarrier.init(full.index(slot), count=1)
+        mbarrier.init(free.index(slot), count=1)
+    mbarrier.init(done, count=1)
+    gl.warp_specialize(
+        [
+            (_even_steps, (
+                c, left, right, full, free, done, odd, a_scale, b_scale, bias, M, N, K, stride_asm, stride_bsn,
+                BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS,
+            )),
+            (_odd_steps, (left, right, full, free, done, odd, K, BLOCK_M, BLOCK_N, BLOCK_K, BUFFERS)),
+            (_copies, (
+                a_tiles, b_tiles, left, right, full, free, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS,
+            )),
+        ],
+        [4, 1],
+        [168, 24],
+    )  # fmt: skip
+
+
 def gluon_grid(meta: Mapping[str, Any]) -> tuple[int]:
     """One program for each multiprocessor, or for each tile where these are fewer."""
     tiles = triton.cdiv(meta["M"], meta["BLOCK_M"]) * triton.cdiv(meta["N"], meta["BLOCK_N"])
     return programs_for(tiles, {**meta, "PROGRAMS": 1}, "a")
 
 
-def gluon_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """The descriptors of A, B and C by the kernel's parameters; a group of warps writes a quarter of a tile at once."""
+def steps_grid(meta: Mapping[str, Any]) -> tuple[int]:
+    """One program for each tile."""
+    return (triton.cdiv(meta["M"], meta["BLOCK_M"]) * triton.cdiv(meta["N"], meta["BLOCK_N"]),)
+
+
+def steps_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The descriptors of A and B by the kernel's parameters."""
     rows, columns, step = meta["BLOCK_M"], meta["BLOCK_N"], meta["BLOCK_K"]
     return {
         "a_tiles": matrix_descriptor(meta["a"], (rows, step), gluon=True),
         "b_tiles": matrix_descriptor(meta["b"], (step, columns), turned=True, gluon=True),
-        "c_tiles": matrix_descriptor(meta["c"], (rows // 2, columns // 2), gluon=True),
     }
+
+
+def gluon_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Those, and that of C, of which a group of warps writes a quarter of a tile at once."""
+    part = meta["BLOCK_M"] // 2, meta["BLOCK_N"] // 2
+    return {**steps_descriptors(meta), "c_tiles": matrix_descriptor(meta["c"], part, gluon=True)}
+
+
+FORMS = {
+    "gluon": (gluon_fp8_kernel, gluon_grid, gluon_descriptors),
+    "steps": (steps_fp8_kernel, steps_grid, steps_descriptors),
+}
+"""The forms, each with its grid and what makes its descriptors."""

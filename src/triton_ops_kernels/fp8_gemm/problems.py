@@ -13,6 +13,7 @@ from typing import Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles, ProductTiles
+from triton_ops.device import probe
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, Work
@@ -21,9 +22,9 @@ from triton_ops_kernels.call import Own, OwnConfigs, ValueRule, one_of
 from triton_ops_kernels.fp8_format import FP8Format
 from triton_ops_kernels.tiles import HALVED_SIDE, LOADS, describable, padded, reached_strides, strides_of, suits, widest
 
-gluon_form = partial(tiles.form_in_gluon, "fp8_gemm", "gluon_fp8_kernel", "c")
-FORMS = ("triton", "gluon", "parts")
-_BUFFERS = (0, 3, 4)  # 0 is for the forms in Triton
+gluon_forms = partial(tiles.forms_in_gluon, "fp8_gemm", "c")
+FORMS = ("triton", "gluon", "parts", "steps")
+_BUFFERS = (0, 3, 4, 8)  # 0 is for the forms in Triton, 8 for that of steps
 _SUMS = (1, 2, 4, 8, 16)  # more than two are for the form of parts
 
 OWN = OwnConfigs({
@@ -57,6 +58,12 @@ _GLUON_HAS = {
 _PARTS_HAVE = {
     "LOADS": "pointers", "SWAPPED": False, "PROGRAMS": 0, "GROUP_SIZE_M": 8, "PROMOTE": 0, "HALVES": False, "AHEAD": 0,
 }  # fmt: skip
+_STEPS_TILE = {"BLOCK_M": 64, "BLOCK_K": 128, "num_warps": 4}
+_STEPS_HAVE = {
+    "LOADS": "host", "SWAPPED": False, "PROGRAMS": 0, "PROMOTE": 0, "HALVES": False, "SUMS": 1, "AHEAD": 0,
+    "num_stages": 4,
+}  # fmt: skip
+_STEPS_COLUMNS, _STEPS_FROM = (16, 32, 64), 1280  # columns of its tiles, and terms from which it is the untuned form
 _PARTS_UP_TO, _PARTS_COLUMNS = 32, 8192  # rows of C, and columns up to which 16 rows have it by default
 _WIDE_BYTES = 4  # of an element of C: half a tile of them leaves room for three buffers
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
@@ -74,9 +81,14 @@ def config_space(problem: Problem) -> ConfigSpace:
     M, N, K, specs, blocked = problem["M"], problem["N"], problem["K"], problem.specs, problem["BLOCKED"]
     has_descriptors = takes_descriptors(specs["a"], specs["b"])
     fast, result, few = bool(problem["FAST"]), bool(problem["C_DESCRIBED"]), M <= _PARTS_UP_TO and not blocked
-    whole = has_descriptors and result and not (blocked or fast) and bool(gluon_form())
+    copied = has_descriptors and not (blocked or fast) and bool(gluon_forms())
     rules = (
-        *_form_rules(whole, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4, few),
+        *_form_rules(copied and result, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4, few),
+        Constraint(
+            "steps",
+            lambda FORM, BLOCK_N: FORM != "steps" or (copied and BLOCK_N <= 64 and _one_wave(M, N, BLOCK_N)),
+            f"the form of steps is for up to {_UNITS} tiles of 64 rows and columns or less, and else as that in Gluon",
+        ),
         *_tile_rules(M, N, K),
         *_copy_rules(has_descriptors, result),
         *_promotion(blocked, fast),
@@ -86,8 +98,14 @@ def config_space(problem: Problem) -> ConfigSpace:
             "a step of {BLOCK_K} has terms of several scales; there is one for each 128",
         ),
     )
-    parts = few and M <= 16 and 8 <= N <= _PARTS_COLUMNS and K >= 4 * _LEAST_PART
-    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, parts))
+    kind = "tiles"
+    if few and M <= 16 and 8 <= N <= _PARTS_COLUMNS and K >= 4 * _LEAST_PART:
+        kind = "parts"
+    elif copied and M > _PARTS_UP_TO and K >= _STEPS_FROM and _steps_columns(M, N) and probe().arch == "sm_90":
+        kind = "steps"
+    elif not blocked and 16 < M <= _SWAPPED_UP_TO <= N:
+        kind = "swapped"
+    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, kind))
 
 
 def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
@@ -99,8 +117,10 @@ def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
             "a Triton without Gluon for Hopper lacks it",
         ),
         Constraint(
-            "buffers", lambda FORM, BUFFERS: (buffers if FORM == "gluon" else 0) == BUFFERS,
-            f"{{BUFFERS}} buffers: the form in Gluon has {buffers} for this result, and the others none of their own",
+            "buffers",
+            lambda FORM, BUFFERS: {"gluon": buffers, "steps": 8}.get(FORM, 0) == BUFFERS,
+            f"{{BUFFERS}} buffers: the form in Gluon has {buffers} for this result, that of steps 8, and the others "
+            "none of their own",
         ),
         Constraint(
             "apart", lambda FORM, APART: FORM == "gluon" or not APART,
@@ -122,7 +142,18 @@ def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
             "tiles of {BLOCK_N} columns and steps of {BLOCK_K} are for the form of parts",
         ),
         *tiles.fixed_in("parts", _PARTS_HAVE),
+        *tiles.fixed_in("steps", {**_STEPS_TILE, **_STEPS_HAVE}),
     )  # fmt: skip
+
+
+def _one_wave(M: int, N: int, columns: int) -> bool:
+    """Tell whether each multiprocessor has one tile of the form of steps at most."""
+    return -(-M // 64) * -(-N // columns) <= _UNITS
+
+
+def _steps_columns(M: int, N: int) -> int:
+    """The columns of the narrowest such tiles; 0 where there are none."""
+    return next((side for side in _STEPS_COLUMNS if side <= N and _one_wave(M, N, side)), 0)
 
 
 def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
@@ -133,8 +164,8 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
             f"{{BLOCK_M}} rows are too few or too many for {M} rows, or for {N} with swapped operands",
         ),
         Constraint(
-            "columns", lambda BLOCK_N, SWAPPED: suits(M if SWAPPED else N, BLOCK_N)
-            or (not SWAPPED and M <= _SWAPPED_UP_TO and N >= BLOCK_N),
+            "columns", lambda FORM, BLOCK_N, SWAPPED: suits(M if SWAPPED else N, BLOCK_N)
+            or (not SWAPPED and (M <= _SWAPPED_UP_TO or FORM == "steps") and N >= BLOCK_N),
             f"{{BLOCK_N}} columns are too few or too many for {N} columns, or for {M} with swapped operands",
         ),
         Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
@@ -228,7 +259,7 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
         ConfigValueError: The form has no such config, or cannot have the problem.
         ConfigValueError: BUFFERS, APART or more than two SUMS are given without theirs.
     """
-    form = config.get("FORM", FORMS[0])
+    form = str(config.get("FORM", FORMS[0]))
     if form == "triton":
         for name, owner, fitting in (("BUFFERS", "gluon", (0,)), ("APART", "gluon", (0,)), ("SUMS", "parts", (1, 2))):
             if name in config and config[name] not in fitting:
@@ -237,10 +268,10 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
                     hint=f"add FORM={owner!r}, or leave {name} out",
                 )
         return config
-    in_gluon = form == "gluon"
-    own: dict[str, Any] = {"GROUP_SIZE_M": 8, "APART": False, **(_GLUON_HAS if in_gluon else _PARTS_HAVE), **config}
-    own |= {"num_stages": 4} if in_gluon else {"SUMS": config.get("SUMS", 4)}
-    counts = [own["BUFFERS"]] if "BUFFERS" in own else [count for count in _BUFFERS if bool(count) == in_gluon]
+    has = {"gluon": _GLUON_HAS, "parts": {"SUMS": 4, **_PARTS_HAVE}, "steps": _STEPS_HAVE}[form]
+    own: dict[str, Any] = {"GROUP_SIZE_M": 8, "APART": False, **has, **config}
+    own |= {} if form == "parts" else {"num_stages": 4}
+    counts = [own["BUFFERS"]] if "BUFFERS" in own else [count for count in _BUFFERS if bool(count) == (form != "parts")]
     problem_space = space()
     reasons = {count: problem_space.why_not(Config({**own, "BUFFERS": count})) for count in counts}
     if (buffers := next((count for count, why in reasons.items() if why is None), None)) is None:
@@ -250,21 +281,30 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
 
 
 @lru_cache(maxsize=1024)
-def default_config(M: int, N: int, K: int, parts: bool = False) -> Config:
-    """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms; or of the parts.
+def default_config(M: int, N: int, K: int, kind: str = "tiles") -> Config:
+    """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms.
 
-    Source: of parts, what was fast on an H200 at 16x1280x2944, 16x4096x4096, 16x1024x4096 and 2x640x15696.
+    `kind` is `tiles`, or `swapped` for up to 64 rows, or the form of parts or of steps.
+
+    Source: of parts, what was fast on an H200 at 16x1280x2944, 16x4096x4096, 16x1024x4096 and 2x640x15696; of steps, at
+    48x4096x4096, 200x2048x7168 and 64x1024x12992; swapped, at 64x2944x976, 30x9328x1152 and 25x5632x5760.
     """
-    if parts:
+    if kind == "steps":
+        own = {"FORM": "steps", "BUFFERS": 8, "APART": False, "BLOCK_N": _steps_columns(M, N), "GROUP_SIZE_M": 8}
+        return Config({**_STEPS_TILE, **_STEPS_HAVE, **own})
+    if kind == "parts":
         return Config(
             _PARTS_HAVE, FORM="parts", BUFFERS=0, APART=False, BLOCK_M=16, BLOCK_N=8 if 8 * _UNITS >= N else 16,
             BLOCK_K=min(padded(K, 128), 1024 if K >= _LONG else 512), SUMS=4, num_warps=4, num_stages=4,
         )  # fmt: skip
+    swapped = kind == "swapped"
     rows, columns = min(padded(M, 16), 128), min(padded(N, 32), 64 if M <= 32 else 128)
+    if swapped:
+        rows, columns = 64, padded(M, 32)
     warps = 8 if rows * columns >= 128 * 128 else 4  # a sum that is promoted takes its registers twice
     return Config(
-        LOADS="pointers", SWAPPED=False, PROGRAMS=0, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128),
-        GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, SUMS=1, AHEAD=0, num_warps=warps, num_stages=4,
+        LOADS="pointers", SWAPPED=swapped, PROGRAMS=0, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128),
+        GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, SUMS=1, AHEAD=0, num_warps=warps, num_stages=5 if swapped else 4,
         FORM="triton", BUFFERS=0, APART=False,
     )  # fmt: skip
 

@@ -154,6 +154,9 @@ def matmul(
     return out
 
 
+matmul.why = _matmul_new.why  # type: ignore[attr-defined]
+
+
 def _multiply(
     a: torch.Tensor,
     b: torch.Tensor,

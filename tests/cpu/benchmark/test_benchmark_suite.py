@@ -145,23 +145,6 @@ def test_an_empty_report_says_so():
     assert "no results" in PerformanceReport().generate_text_report()
 
 
-def family_results():
-    suite = BenchmarkSuite(warmup_runs=0, benchmark_runs=1)
-    result = [
-        *suite.benchmark_rmsnorm_rope([(1, 2, 96, 48)], "float32", "cpu"),
-        *suite.benchmark_gated_mlp([(1, 2, 32, 48)], "float32", "cpu"),
-    ]
-    return [(each.kernel_name, each.problem_size, each.rounds) for each in result]
-
-
-@pytest.mark.triton
-def test_families_are_compared_with_eager_pytorch(interpreted):
-    assert interpreted(family_results) == [
-        ("fused_rmsnorm_rope", (1, 2, 96, 48), 6),
-        ("fused_gated_mlp", (1, 2, 32, 48), 6),
-    ]
-
-
 def twice(x):
     return x * 2
 

@@ -15,7 +15,7 @@ from triton_ops.dispatch import comparing  # noqa: E402
 from triton_ops.evaluation import Stations  # noqa: E402
 from triton_ops.request import request  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
-from triton_ops.tuner import Survey, priors  # noqa: E402
+from triton_ops.tuner import Survey  # noqa: E402
 from triton_ops.values import Measurement, Status, Trial  # noqa: E402
 
 KERNEL = """
@@ -111,7 +111,7 @@ def planned(monkeypatch, tmp_path):
     monkeypatch.setattr(Stations, "begin", lambda *_, **__: Blocks)
     monkeypatch.setattr(hidden_lists, "ran", lambda *_: {})
     monkeypatch.setattr(Survey.__init__, "__defaults__", (400, 100, 120.0))  # all is read, however slow the machine
-    monkeypatch.setattr(priors, "_OF_A_LAUNCH", Survey())
+    monkeypatch.setattr(Survey, "of_a_launch", Survey)
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / "hidden_norm.py").write_text(NORM)
     monkeypatch.setitem(hidden_lists.CASES, "norm", hidden_lists.Case("none", "alone/hidden_norm.py", "norm", normed))

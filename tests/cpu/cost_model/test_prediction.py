@@ -124,7 +124,7 @@ class TwoTimes:
     [
         (1.0, 0.979, 0.0, True), (1.0, 0.981, 0.0, False),  # for two percent a config is left
         (1.0, 0.9, 0.10, True), (1.0, 0.95, 0.10, False), (1.0, 0.91, 0.10, False),
-        (0.02, 0.0179, 0.0, True), (0.02, 0.0181, 0.0, False),  # 2 us are the least that is saved
+        (0.02, 0.0189, 0.0, True), (0.02, 0.0191, 0.0, False),  # 1 us is the least that is saved
         (0.005, 0.0039, 0.0, True), (0.005, 0.0041, 0.0, False),  # or a quarter
     ],
 )  # fmt: skip

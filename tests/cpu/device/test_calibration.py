@@ -5,10 +5,10 @@ import os
 
 import pytest
 
+from triton_ops.cli.microbenchmarks import calibrate
 from triton_ops.device import Calibration, DeviceSpec, Machine, gpu_missing
 from triton_ops.device.machine import calibration_path
 from triton_ops.exceptions import CacheError, DeviceError
-from triton_ops.timing.microbenchmarks import calibrate
 
 NAME = "NVIDIA H200"
 FOUND = Calibration(

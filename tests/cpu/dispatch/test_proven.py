@@ -11,13 +11,13 @@ from tests.tuned_kernels import add, grid
 from triton_ops import operation, tune
 from triton_ops.backend import FunctionKernel
 from triton_ops.cli.app import main
+from triton_ops.cli.key_advice import advise
 from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import would_run
 from triton_ops.dispatch.operations import decided
 from triton_ops.exceptions import TargetError
 from triton_ops.records import Lockfile, LockPlan, Record, Run, Runs, Timing, lock_of
 from triton_ops.records import TrialOrigin as Origin
-from triton_ops.records.key_advice import advise
 from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.records.store import open_store
 from triton_ops.ship import choose_portfolio

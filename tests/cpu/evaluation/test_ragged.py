@@ -9,8 +9,8 @@ import pytest
 from triton_ops import Operation, ShapeMismatchError, TensorSpec
 from triton_ops.backend import FunctionKernel
 from triton_ops.evaluation import Assignment
+from triton_ops.evaluation.cases import ragged_shape
 from triton_ops.evaluation.station import Inline
-from triton_ops.evaluation.verify import ragged_shape
 from triton_ops.request import TuneOptions, TuneProblem
 
 

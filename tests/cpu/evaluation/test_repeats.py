@@ -13,8 +13,9 @@ from triton_ops import Config, FunctionKernel
 from triton_ops.backend import Arguments, ArgumentSet
 from triton_ops.device import TorchDevice, probe
 from triton_ops.evaluation import Subject, verify
+from triton_ops.evaluation.cases import Case
 from triton_ops.evaluation.evaluator import Evaluator
-from triton_ops.evaluation.verify import Case, Verifier
+from triton_ops.evaluation.verify import Verifier
 from triton_ops.timing import Sampler, ScreenPolicy, SharedTimer
 from triton_ops.values import Measurement, Status, Trial
 

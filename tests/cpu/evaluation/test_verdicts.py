@@ -23,10 +23,10 @@ from tests.cpu.evaluation.emulated import (
 )
 from triton_ops import Operation, Problem, TensorSpec, Tolerance, Work, tune
 from triton_ops.backend import Arguments, ArgumentSet
+from triton_ops.evaluation.cases import further_cases
 from triton_ops.evaluation.expected import ExpectedResults, Standard, difference, expected, is_exact, uncompared
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Precision, Rounded, reduction_length
-from triton_ops.evaluation.verify import further_cases
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import TuneProblem
 

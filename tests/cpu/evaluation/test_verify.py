@@ -14,10 +14,11 @@ import torch
 from triton_ops import FunctionKernel, KernelTypeError
 from triton_ops.backend import Arguments, ArgumentSet, Protection, fill_with_poison
 from triton_ops.evaluation import Subject
+from triton_ops.evaluation.cases import Case
 from triton_ops.evaluation.expected import Standard
 from triton_ops.evaluation.judges import Precision
 from triton_ops.evaluation.questions import StationStep
-from triton_ops.evaluation.verify import Case, Verifier
+from triton_ops.evaluation.verify import Verifier
 from triton_ops.space import Config
 from triton_ops.values import Tolerance
 

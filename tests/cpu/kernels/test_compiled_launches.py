@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import logging
 import re
 import warnings
@@ -14,6 +15,8 @@ triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
 from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table  # noqa: E402
+from torch._subclasses import FakeTensor, FakeTensorMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
@@ -28,15 +31,15 @@ from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.dispatch.decision import decisions, forget_decisions  # noqa: E402
 from triton_ops.dispatch.direct_launch import LaunchWith  # noqa: E402
 from triton_ops.dispatch.torch_operators import in_graph  # noqa: E402
-from triton_ops.exceptions import UntunedError  # noqa: E402
+from triton_ops.exceptions import KernelTypeError, UntunedError  # noqa: E402
 from triton_ops.records import cache_folder, store_in  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import KernelMetrics, TuningResult  # noqa: E402
 from triton_ops_kernels import load  # noqa: E402
-from triton_ops_kernels.call import launches  # noqa: E402
-from triton_ops_kernels.fp8_gemm import fp8_gemm  # noqa: E402
-from triton_ops_kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402
-from triton_ops_kernels.softmax.kernel import softmax_kernel  # noqa: E402
+from triton_ops_kernels.call import launches  # noqa: E402  # noqa: E402
+from triton_ops_kernels.fp8_gemm import fp8_gemm  # noqa: E402  # noqa: E402
+from triton_ops_kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402  # noqa: E402
+from triton_ops_kernels.softmax.kernel import softmax_kernel  # noqa: E402  # noqa: E402
 
 pytestmark = [
     pytest.mark.triton,
@@ -127,9 +130,6 @@ WITH_CONFIG = {
 OF_MATMUL = {
     "pointers": ({}, (a, b)),
     "two launches": ({"ALGORITHM": "split_k", "SPLIT": 2}, (a, b)),
-    "descriptors of the host": ({"LOADS": "host"}, (a, b)),
-    "descriptors of the host, a column-major matrix": ({"LOADS": "host"}, (a, new(64, 128).t())),
-    "descriptors of the host, swapped": ({"LOADS": "host", "SWAPPED": True}, (a, b)),
     "descriptors of the device": ({"LOADS": "device"}, (a, b)),
 }
 
@@ -166,7 +166,7 @@ def test_a_call_with_a_config_is_launched_by_compiled_code_as_outside(name, laun
 
 
 @pytest.mark.parametrize("name", OF_MATMUL)
-def test_every_form_of_a_product_in_triton_is_launched_by_compiled_code(name, launched, written):
+def test_a_product_without_descriptors_of_the_host_is_launched_by_compiled_code(name, launched, written):
     own, args = OF_MATMUL[name]
     config = {**TILE, **own}
     check_written(lambda a, b: matmul(a, b, config=config), args, launched, written)
@@ -191,6 +191,23 @@ def test_the_winner_of_a_record_is_launched_and_a_new_one_compiled_anew(launched
         compiled(x)
         compiled(x)
     assert [given[-3] for _, given in written] == [32, 32, 16, 16]
+
+
+def test_why_says_how_a_call_stands_in_compiled_code(launched, monkeypatch):
+    remember(lambda: softmax(x), {**ROWS, "ROWS": 2})
+    launched.made.clear()
+    recorded, host = softmax.why(x), matmul.why(a, b, config={**TILE, "LOADS": "host"})
+    assert (recorded.found.rung, recorded.found.config) == ("record", Config({**ROWS, "ROWS": 2}))
+    assert recorded.passed[-1] == "softmax is launched by compiled code itself"
+    assert (host.found.rung, host.found.config["LOADS"]) == ("explicit", "host")
+    assert host.passed[-1].startswith("matmul_new is an operator in compiled code: compiled code would encode")
+    monkeypatch.setenv("TRITON_OPS_ON_MISS", "tune")
+    missed = softmax.why(x.float())
+    assert missed.found.rung == "default"
+    assert missed.passed[-1].endswith("operator in compiled code: no winner is known, and on_miss is tune")
+    assert not launched.made
+    with pytest.raises(KernelTypeError, match=r"softmax decides nothing for such a call: .*int64"):
+        softmax.why(x.long())
 
 
 def test_the_default_is_launched_where_nothing_is_known(launched, written, caplog):
@@ -267,11 +284,20 @@ def test_a_size_that_changes_is_launched_by_the_code_before_and_by_an_operator_a
     assert [grid[0] for _, grid, *_ in launched.made] == [32, 16]
 
 
+def test_a_kernel_whose_descriptors_are_encoded_at_each_call_stays_an_operator(launched, written, caplog):
+    config = {**TILE, "LOADS": "host"}
+    with caplog.at_level(logging.INFO, "triton_ops"):
+        torch.compile(lambda a, b: matmul(a, b, config=config), fullgraph=True)(a, b)
+    assert (len(written), len(launched.made)) == (0, 1)
+    assert (
+        "matmul_new is an operator in compiled code: compiled code would encode a kernel's descriptors" in caplog.text
+    )
+
+
 @pytest.mark.parametrize("offset", [0, 8, 1])
-def test_a_matrix_that_begins_where_no_descriptor_can_stays_an_operator(offset, launched, written):
+def test_a_matrix_that_begins_where_memory_is_not_aligned_stays_an_operator(offset, launched, written):
     wide = new(64, 144)
-    config = {**TILE, "LOADS": "host"} if offset != 1 else TILE
-    torch.compile(lambda wide: matmul(wide[:, offset : offset + 128], b, config=config), fullgraph=True)(wide)
+    torch.compile(lambda wide: matmul(wide[:, offset : offset + 128], b, config=TILE), fullgraph=True)(wide)
     assert (len(written), len(launched.made)) == ((0, 1) if offset == 1 else (1, 0))
 
 
@@ -311,6 +337,50 @@ def test_a_call_of_an_operator_is_known(name, launched):
         compiled(*args)
     assert launched.made
     assert not ordinary
+
+
+def test_an_operator_in_a_graph_without_gradients_has_none(launched, written):
+    """Below autograd torch would ask at each call whether a gradient is recorded, by code in Python."""
+    own = x.clone().requires_grad_()
+    for given in (x, own):
+        code = code_of(lambda x: softmax(x, config=ROWS, tune=True), given)
+        assert f"{OPERATORS}softmax_forward.default(" in code
+    softmax(own, config=ROWS).sum().backward()
+    plain, own.grad = own.grad, None
+    torch.compile(lambda x: softmax(x, config=ROWS, tune=True), fullgraph=True)(own).sum().backward()
+    assert own.grad.shape == plain.shape
+    assert [name for name, *_ in launched.made[-2:]] == ["softmax_kernel", "softmax_backward_kernel"]
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "args", "config"),
+    [("softmax_forward", softmax, (x,), ROWS), ("matmul_new", matmul, (a, b), TILE)],
+)
+def test_a_known_call_of_an_operator_in_a_graph_is_none_of_torch_s_dispatcher(name, function, args, config, launched):
+    torch.compile(lambda *args: function(*args, config=config), backend="aot_eager", fullgraph=True)(*args)
+    operator, text = getattr(torch.ops.triton_ops, name).default, json.dumps(config)
+    for _ in range(3):
+        result = operator(*args, config=text)
+    with torch.autograd.profiler.profile() as known:
+        operator(*args, config=text)
+    with torch.autograd.profiler.profile() as other, Seen() as mode:
+        operator(*args, config=text)
+    assert f"triton_ops::{name}" not in [event.name for event in known.function_events]
+    assert f"triton_ops::{name}" in [event.name for event in other.function_events]
+    assert f"triton_ops.{name}.default" in mode.names
+    with FakeTensorMode() as fakes:
+        faked = operator(*map(fakes.from_tensor, args), config=text)
+    assert (type(faked), faked.shape) == (FakeTensor, result.shape)
+
+
+class Seen(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
 
 
 def test_an_exported_program_holds_the_operator_and_no_config(launched, written):

@@ -22,12 +22,13 @@ from triton_ops import (  # noqa: E402
     tune,
 )
 from triton_ops.backend import Arguments, Packed, TritonCompiler, TritonKernel, matrix_descriptor  # noqa: E402
-from triton_ops.device import Target  # noqa: E402
+from triton_ops.device import DeviceSpec, Target  # noqa: E402
 from triton_ops.space import Choice, Config  # noqa: E402
 from triton_ops.values import Resources  # noqa: E402
-from triton_ops_kernels.composed import FormsKernel  # noqa: E402
-from triton_ops_kernels.fp8_gemm import operation as fp8_gemm  # noqa: E402
-from triton_ops_kernels.fp8_gemm.problems import gluon_form  # noqa: E402
+from triton_ops_kernels.composed import FormsKernel  # noqa: E402  # noqa: E402
+from triton_ops_kernels.fp8_gemm import operation as fp8_gemm  # noqa: E402  # noqa: E402
+from triton_ops_kernels.fp8_gemm import problems as fp8_problems  # noqa: E402
+from triton_ops_kernels.fp8_gemm.problems import gluon_forms  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
@@ -198,6 +199,40 @@ def test_the_space_has_the_form_in_gluon_where_it_can_compute():
     assert buffers == 3, "of a float32 result half a tile takes twice the room"
 
 
+STEPS = {
+    ((48, 4096, 4096, 1), "bfloat16"): 32, ((200, 2048, 7168, 2), "float16"): 64,
+    ((100, 1001, 1280, 1), "float32"): 16,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "columns"), STEPS.items())
+def test_few_rows_have_the_form_of_steps_untuned_on_hopper(monkeypatch, given, columns):
+    monkeypatch.setattr(fp8_problems, "probe", lambda: DeviceSpec.named("NVIDIA H200"))
+    problem = fp8_gemm.problem(*given)
+    space = fp8_gemm.space_for(problem)
+    config = space.default_config
+    assert (config["FORM"], config["BLOCK_N"], space.why_not(config)) == ("steps", columns, None)
+    ahead = TritonCompiler(
+        fp8_gemm.kernel, Arguments(keyword=dict(problem.arguments)).described(), Target.named("sm_90")
+    )
+    resources = ahead.compile(config).resources
+    assert (resources.mma, resources.spill_bytes, resources.serialised) == ("wgmma", 0, False)
+    monkeypatch.setattr(fp8_problems, "probe", lambda: DeviceSpec.named("NVIDIA A100-SXM4-80GB"))
+    assert fp8_gemm.space_for(problem).default_config["FORM"] == "triton"
+
+
+@pytest.mark.parametrize("shape", [(64, 2944, 976, 1), (128, 14_336, 4096, 1), (32, 4096, 4096, 1)])
+def test_short_sums_and_more_tiles_than_one_wave_have_no_form_of_steps_untuned(monkeypatch, shape):
+    monkeypatch.setattr(fp8_problems, "probe", lambda: DeviceSpec.named("NVIDIA H200"))
+    assert fp8_gemm.space_for(fp8_gemm.problem(shape, "bfloat16")).default_config["FORM"] == "triton"
+
+
+@pytest.mark.parametrize("shape", [(513, 1024, 512, 1), (64, 512, 512, 3), (64, 512, 512, 4), (64, 512, 520, 1)])
+def test_the_form_of_steps_is_for_few_rows_promoted_sums_and_descriptors(shape):
+    space = fp8_gemm.space_for(fp8_gemm.problem(shape, "bfloat16"))
+    assert not any(config["FORM"] == "steps" for config in space)
+
+
 WIDE = fp8_gemm.problem((256, 256, 256, 2), "float32")
 
 
@@ -218,7 +253,7 @@ def test_the_form_in_gluon_is_refused_for_other_devices_with_the_reason(target):
 
 def test_a_triton_without_gluon_has_the_other_form_alone(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton_ops_kernels.fp8_gemm.gluon_kernel", None)
-    assert gluon_form() == {}
+    assert gluon_forms() == {}
     alone = replace(fp8_gemm.kernel, forms={"triton": fp8_gemm.kernel.forms["triton"]})
     with pytest.raises(ConfigValueError, match=r"FORM is 'gluon'; it must be one of triton"):
         alone.executable(FORMS["gluon"])

@@ -90,6 +90,12 @@ def test_every_form_is_that_of_float64(interpreted, form, dtype):
     assert interpreted(forward_errors, (1, 2, 1, 19, 75, 16, 16), FORMS[form], dtype) <= ROUNDING[dtype]
 
 
+@pytest.mark.parametrize(("queries", "splits", "size"), [(1, 67, 256), (9, 3, 40)])
+def test_parts_that_are_read_at_once_or_piece_by_piece_add_up(interpreted, queries, splits, size):
+    shape = (1, 2, 1, queries, 32 * splits - 5, 16, size)  # of values of 256 elements 64 parts are read at once
+    assert interpreted(forward_errors, shape, {**SMALL, "SPLITS": splits}) <= ROUNDING["float32"]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_head_in_two_parts_is_that_of_float64(interpreted, form):
     assert parts_of(48) == (32, 16)
@@ -411,6 +417,24 @@ def test_space_says_why_a_config_is_left_out():
     assert why_not(PREFILL, WARP_SPECIALIZE=True, num_warps=4) == "specialised"
     assert why_not(PREFILL, WARP_SPECIALIZE=True, DESCRIPTORS=True, num_warps=4, num_stages=3) == "specialised"
     assert why_not(PREFILL, WARP_SPECIALIZE=True, DESCRIPTORS=True, num_warps=4, num_stages=2) == ""
+
+
+@pytest.mark.parametrize(
+    ("shape", "splits", "step"),
+    [
+        ((1, 16, 4, 1, 31_088, 80, 80, 1), 32, 128),
+        ((1, 8, 8, 1, 4096, 128, 128, 2), 16, 64),
+        ((1, 8, 1, 1, 100_000, 128, 128, 2), 128, 64),
+        ((1, 4, 4, 1, 2000, 64, 64, 2), 32, 64),  # a step for each part
+        ((2, 64, 8, 1, 20_000, 128, 128, 2), 16, 64),  # so long parts that a multiprocessor takes two
+        ((12, 16, 16, 1, 1600, 80, 80, 1), 1, 128),
+    ],
+)
+def test_few_queries_split_long_keys_until_programs_fill_a_device(shape, splits, step):
+    space = operation.space_for(operation.problem(shape, "bfloat16"))
+    config = space.default_config
+    assert (config["BLOCK_M"], config["SPLITS"], config["BLOCK_N"]) == (16, splits, step)
+    assert space.why_not(config) is None
 
 
 GLUON = {

@@ -83,3 +83,22 @@ def test_two_sums_take_fewer_registers_than_one_that_is_promoted_whole():
     one, two = (operation.work(problem).tiles.plan({**wide, "SUMS": sums}, H200).footprint for sums in (1, 2))
     assert two.registers + 64 * two.spill_bytes < one.registers + 64 * one.spill_bytes
     assert two.shared_bytes < one.shared_bytes
+
+
+def test_sums_of_short_parts_of_a_step_meet_in_the_same_banks():
+    operation = load("fp8_gemm")
+    problem = operation.problem((21, 13056, 11600, 1), "bfloat16")
+    model = Model(operation.work(problem), Machine.of(DeviceSpec.named("NVIDIA H200")))
+    parts = {"FORM": "parts", "BLOCK_M": 32, "BLOCK_N": 32, "num_warps": 4, "num_stages": 4}
+    long, short = (model.expected_ms({**parts, "BLOCK_K": step, "SUMS": 4}) for step in (512, 128))
+    assert 1.7 * long < short  # 69.8 and 148.7 us on an H200
+
+
+def test_wide_tiles_by_descriptors_take_less_than_by_pointers_and_narrow_ones_as_much():
+    operation = load("matmul")
+    problem = operation.problem((700, 1280, 5120), "bfloat16")
+    model = Model(operation.work(problem), Machine.of(DeviceSpec.named("NVIDIA H200")))
+    tile = {"ALGORITHM": "tiles", "BM": 64, "BK": 64, "num_warps": 4, "num_stages": 7}
+    for columns, least, most in ((128, 1.15, 1.3), (32, 1.0, 1.1)):
+        described, pointers = (model.expected_ms({**tile, "BN": columns, "LOADS": it}) for it in ("host", "pointers"))
+        assert least <= pointers / described <= most

@@ -3,12 +3,14 @@
 import warnings
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
 
 from tests.near import drawn
 from triton_ops import Config, FunctionKernel, Operation, TensorSpec, tune
+from triton_ops.benchmark import BenchmarkSuite
 from triton_ops.exceptions import DeviceError, SettingsError, TuningFailedError
 from triton_ops.records.store import open_store
 from triton_ops_kernels import load, names
@@ -28,10 +30,11 @@ from triton_ops_kernels.rivals import (
 def rows_on_cpu(cache_dir, shape=(4, 100), **changes):
     """One small problem of two kernels, tuned; torch's compiler takes minutes on a CPU and is left out."""
     problems = {"small": (shape, "float32")}
-    benchmarked.load = lambda name: replace(load(name), device="any", problems=problems)
     asked = {"kernels": ("softmax", "layer_norm"), "rivals": ("eager", "default"), "tune_s": 1.5, **changes}
     run = KernelRun(**asked, seconds=0.1, device="cpu", cache_dir=cache_dir)
-    return [(row.kernel, row.rival, row.origin, row.verdict, row.speedup is not None) for row in rows_of(run)]
+    made = mock.patch.object(benchmarked, "load", lambda name: replace(load(name), device="any", problems=problems))
+    with made:  # the process in which kernels run as Python serves other tests too
+        return [(row.kernel, row.rival, row.origin, row.verdict, row.speedup is not None) for row in rows_of(run)]
 
 
 @pytest.mark.triton
@@ -76,7 +79,14 @@ def untuned_rows(cache_dir):
     """Without a tune: before there is a record, with it, and for a problem nearby."""
     asked = {"kernels": ("softmax",), "rivals": ("eager",)}
     before = rows_on_cpu(cache_dir, tune_s=0.0, **asked)
-    tune(benchmarked.load("softmax"), shape=SIZES[0], dtype="float32", device="cpu", cache_dir=cache_dir, trials=3)
+    tune(
+        replace(load("softmax"), device="any"),
+        shape=SIZES[0],
+        dtype="float32",
+        device="cpu",
+        cache_dir=cache_dir,
+        trials=3,
+    )
     for record in (store := open_store(cache_dir)):
         store.put(replace(record, confidence="ok"))  # noise may leave it undecided, and such winners are not borrowed
     after = [rows_on_cpu(cache_dir, shape, tune_s=0.0, cold=cold, **asked) for shape in SIZES for cold in (True, False)]
@@ -217,3 +227,20 @@ def test_a_wrong_backend_of_attention_is_no_rival_however_fast(name, monkeypatch
     right = _gradients(torch, plain, values) if name.endswith("backward") else plain
     torch.testing.assert_close(rival(**values), right(**values))
     assert "CUDNN_ATTENTION is left out, since its result is wrong" in caplog.text
+
+
+def family_results():
+    suite = BenchmarkSuite(warmup_runs=0, benchmark_runs=1)
+    result = [
+        *suite.benchmark_rmsnorm_rope([(1, 2, 96, 48)], "float32", "cpu"),
+        *suite.benchmark_gated_mlp([(1, 2, 32, 48)], "float32", "cpu"),
+    ]
+    return [(each.kernel_name, each.problem_size, each.rounds) for each in result]
+
+
+@pytest.mark.triton
+def test_families_are_compared_with_eager_pytorch(interpreted):
+    assert interpreted(family_results) == [
+        ("fused_rmsnorm_rope", (1, 2, 96, 48), 6),
+        ("fused_gated_mlp", (1, 2, 32, 48), 6),
+    ]

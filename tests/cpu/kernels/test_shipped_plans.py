@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
+
 import triton_ops  # noqa: E402
 import triton_ops.backend.taken as taken  # noqa: E402
 import triton_ops.dispatch.operations as operations  # noqa: E402
@@ -22,6 +23,12 @@ from tests.cpu.dispatch.test_plans import recorders as recorders  # noqa: E402
 from tests.forked import status_of_a_child  # noqa: E402
 from triton_ops import choose, flash_attention, fused_gated_mlp, softmax  # noqa: E402
 from triton_ops.backend import launches_taken  # noqa: E402
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+import triton_ops.dispatch.plans as plans  # noqa: E402
+from triton_ops.backend import Arguments  # noqa: E402
 
 HALF = torch.float16
 CONFIG = {"BLOCK_SIZE": 64, "ROWS": 1, "num_warps": 4}
@@ -288,3 +295,25 @@ def test_launches_that_are_taken_are_no_known_ones(launched):
         for call in calls:
             call()
     assert taken == ["scaled", "softmax_kernel", "added"]
+
+
+def test_a_known_launch_encodes_descriptors_once_for_the_addresses_of_its_tensors(launched, monkeypatch):
+    encoded, handed, known = [], [], {}
+
+    def encode(addresses, arguments):
+        bases = [each.base for each in arguments if Arguments.is_descriptor(each)]
+        encoded.append((addresses, [each.data_ptr() for each in bases]))
+        return known.setdefault(addresses, ("encoded", len(encoded)))
+
+    own = plans.Encoded(lambda *given: handed.append(given), known.get, encode)
+    monkeypatch.setattr(plans.Encoded, "of", lambda *_: own)
+    config = {"BM": 64, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 2, "LOADS": "host"}
+    one, other, b, out = (torch.zeros(64, 64).half() for _ in range(4))
+    for a in (one, one, one, other, one, other):
+        triton_ops.matmul(a, b, out=out, config=config)
+    at = [{each.data_ptr(), b.data_ptr(), out.data_ptr()} for each in (one, other)]
+    assert [{*addresses} for addresses, _ in encoded] == at
+    assert [{*bases} for _, bases in encoded] == at
+    assert [given[5:] for given in handed] == [("encoded", nth) for nth in (1, 2, 1, 2)]
+    triton_ops.matmul(torch.zeros(128, 64).half(), b, out=torch.zeros(128, 64).half(), config=config)
+    assert len(encoded) == 2, "another size is no known call of this plan"

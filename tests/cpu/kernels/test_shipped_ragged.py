@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import triton_ops_kernels as kernels
-from triton_ops.evaluation.verify import ragged_shape
+from triton_ops.evaluation.cases import ragged_shape
 
 
 @pytest.mark.parametrize("name", kernels.names())

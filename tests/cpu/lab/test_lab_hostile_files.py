@@ -2,6 +2,7 @@
 
 import pytest
 
+from triton_ops.cli.bundle import import_records
 from triton_ops.device import Calibration
 from triton_ops.exceptions import RecordingError, TritonKernelError
 from triton_ops.records import (
@@ -12,7 +13,6 @@ from triton_ops.records import (
     Misses,
     Quarantine,
     Run,
-    import_records,
 )
 from triton_ops.typed.problem import parse_space
 from triton_ops_lab.recording import read_recording

@@ -18,7 +18,7 @@ import pytest
 from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
 from triton_ops.space import ConfigSpace, UnlistedSpace
-from triton_ops.tuner.priors import Expectation
+from triton_ops.tuner.expectation import Expectation
 from triton_ops_lint import engine
 from triton_ops_lint.command_lint import as_sarif
 from triton_ops_lint.engine import lint, readings_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from unittest import mock
 
 import pytest
 
@@ -162,6 +163,24 @@ def test_calls_of_several_patterns_in_turn_are_told_apart_by_their_classes_alone
     assert (first, len(calls)) == ([2, 2, 2, 2, 2], decided)
 
 
+def test_a_few_patterns_are_asked_in_turn_and_the_last_of_many_first():
+    calls = places(KnownCalls())
+    patterns = [(1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)]
+    for args in patterns:
+        assert calls.call(*args) == calls.place(args, {})
+    first = calls._pattern((1,), {})
+    assert calls.call is first.call
+    assert [each.call for each in calls._in_turn] == [calls._pattern(args, {}).call for args in patterns]
+    asked = mock.patch.object(calls, "_pattern", side_effect=AssertionError("it is looked up"))
+    with asked:
+        assert [calls.call(*args) for args in patterns] == [*calls]
+    calls.call(1, 2, 3, 4, 5)
+    assert calls.call is calls._pattern((1, 2, 3, 4, 5), {}).call
+    assert all(len(each.after) == 1 for each in (first, *calls._in_turn))
+    for args in (*patterns, *patterns):
+        assert calls.call(*args) == calls.place(args, {})
+
+
 def test_a_forked_child_knows_nothing():
     calls = KnownCalls()
     calls.keep("place", "value")
@@ -213,3 +232,137 @@ def test_a_call_runs_with_the_arguments_as_they_came():
         assert calls.call(1, [2], name="x") == ((1, [2]), {"name": "x"})
         assert calls.call() == ((), {})
         assert calls.call(b=1, a=2) == ((), {"b": 1, "a": 2})
+
+
+def places(calls):
+    """Have a call return its place, once that is known."""
+
+    def decide(_args, _kwargs, place):
+        entry = KnownCall(lambda *_args, **_kwargs: place)
+        calls.keep(place, entry)
+        return entry
+
+    calls._decide = decide
+    return calls
+
+
+def like_none_before(torch):
+    """Pairs of calls that differ in one thing that counts."""
+    x, half = torch.zeros(8, 16), torch.zeros(8, 16).half()
+    memory, negated = torch.zeros(200), torch.zeros(8, 16, dtype=torch.complex64).conj().imag
+    dense, config = torch.empty_strided(negated.shape, negated.stride()), {"BLOCK": 16}
+    empty = torch.zeros(8, 16)
+    empty.untyped_storage().resize_(0)
+    yield (x, 1), (torch.zeros(16, 8), 1)
+    yield (x, 1), (torch.zeros(16, 8).t(), 1)
+    yield (x, 1), (half, 1)
+    yield (x, 1), (torch.nn.Parameter(x, requires_grad=False), 1)
+    yield (x, 1), (torch.zeros(8, 16).requires_grad_(), 1)
+    yield (memory[:128].view(8, 16), 1), (memory[1:129].view(8, 16), 1)
+    yield (x, 1), (empty, 1)
+    yield (x, 1), (x, True)
+    yield (x, 0.0), (x, -0.0)
+    yield (x, torch.float16), (x, torch.float32)
+    yield (x, config), (x, {"BLOCK": 32})
+    yield (x, x), (x, torch.zeros(8, 16).half())
+    yield (dense, 1), (negated[1:], 1)
+
+
+def test_a_call_that_torch_tells_is_one_of_the_same_place():
+    torch = pytest.importorskip("torch")
+    for one, other in like_none_before(torch):
+        calls = places(KnownCalls(modes=["autocast", "gradients"]))
+        for args in (one, one, one, other, other, one, other, one):
+            assert calls.call(*args) == calls.place(args, {})
+        assert len(calls) == 2
+
+
+def test_what_a_config_holds_is_asked_at_each_call_that_torch_tells():
+    torch = pytest.importorskip("torch")
+    calls, x, config = places(KnownCalls()), torch.zeros(4), {"BLOCK": 16}
+    for value in (16, 16, 32, 32, 16, 64):
+        config["BLOCK"] = value
+        assert calls.call(x, config=config) == calls.place((x,), {"config": config})
+
+
+def test_modes_count_where_torch_tells():
+    torch = pytest.importorskip("torch")
+    calls, x = places(KnownCalls(modes=["autocast", "gradients"])), torch.zeros(4).requires_grad_()
+    for around in (torch.enable_grad(), torch.no_grad(), torch.autocast("cpu"), torch.inference_mode()) * 3:
+        with around:
+            assert calls.call(x) == calls.place((x,), {})
+
+
+def test_torch_is_not_asked_of_a_tensor_that_comes_twice():
+    torch = pytest.importorskip("torch")
+    calls, x, y = places(KnownCalls()), torch.zeros(4), torch.zeros(4)
+    for args in ((x, x), (x, x), (x, y), (x, y), (x, x)):
+        assert calls.call(*args) == calls.place(args, {})
+    ((check, *_),) = calls._recent[0]
+    assert (check(x, y), check(y, x), check(x, x)) == (True, True, False)
+
+
+def test_of_calls_of_new_sizes_torch_tells_what_is_no_size():
+    torch = pytest.importorskip("torch")
+    calls = KnownCalls(lambda args, kwargs, place: KnownCall(lambda *_: "decided"))
+
+    def run(x, flag):
+        return known_calls.MISS if x.shape[0] == 5 else (tuple(x.shape), flag)
+
+    for each, flag in ((torch.zeros(4, 4), True), (torch.zeros(4, 4).half(), True)):
+        calls.general[calls.family(calls.place((each, flag), {}), (each, flag))] = (run,)
+    for shape in ((4, 4), (2, 8), (3, 6), (8, 2)):
+        for dtype in (torch.float32, torch.float16):
+            for flag in (True, True, False):
+                expected = (shape, True) if flag else "decided"
+                assert calls.call(torch.zeros(shape, dtype=dtype), flag) == expected
+        for other in (
+            torch.zeros(5, 4),
+            torch.zeros(64, 64),
+            torch.zeros(4, 4).double(),
+            torch.zeros(17)[1:].view(4, 4),
+        ):
+            assert calls.call(other, True) == "decided"
+    assert any(lengths for _, _, lengths, _ in calls._recent[0])
+    calls.general.clear()
+    calls.clear()
+    assert calls.call(torch.zeros(4, 4), True) == "decided"
+
+
+def test_torch_tells_of_no_call_that_was_forgotten_or_is_known_otherwise():
+    torch = pytest.importorskip("torch")
+    calls, x = places(KnownCalls()), torch.zeros(4)
+    place = calls.call(x)
+    for change, expected in (
+        (lambda: calls.keep(place, KnownCall(lambda _: "other")), "other"),
+        (lambda: calls.pop(place), place),
+        (lambda: (calls.clear(), calls.keep(place, KnownCall(lambda _: "anew"))), "anew"),
+    ):
+        calls.call(x), calls.call(x)
+        assert calls._recent
+        change()
+        assert [calls.call(x), calls.call(x)] == [expected, expected]
+
+
+def test_a_call_that_is_forgotten_as_torch_is_told_of_it_is_told_by_nobody():
+    torch = pytest.importorskip("torch")
+    calls, x = places(KnownCalls()), torch.zeros(4)
+    place = calls.call(x)
+    known = KnownCall(lambda _: calls.pop(place, None) and None)
+    calls.keep(place, known)
+    calls.call(x)
+    assert not calls._recent
+
+
+def test_of_more_calls_than_torch_is_asked_of_few_take_the_place_of_others(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(known_calls, "_MOST_RECENT", 2)
+    calls, tensors = places(KnownCalls()), [torch.zeros(count) for count in range(1, 6)]
+    for _ in range(9):
+        for x in tensors:
+            assert calls.call(x) == calls.place((x,), {})
+            assert len(calls._recent.get(0, ())) <= 2
+    before = calls._recent[0]
+    for x in tensors * 9:
+        calls.call(x)
+    assert calls._recent[0] != before

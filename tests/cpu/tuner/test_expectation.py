@@ -22,8 +22,8 @@ from triton_ops.evaluation import Stations  # noqa: E402
 from triton_ops.exceptions import SettingsError, UntunedError  # noqa: E402
 from triton_ops.request import TuneProblem, request  # noqa: E402
 from triton_ops.request.effort import PRESETS  # noqa: E402
-from triton_ops.tuner import Silent, priors  # noqa: E402
-from triton_ops.tuner.priors import Expectation  # noqa: E402
+from triton_ops.tuner import Silent  # noqa: E402
+from triton_ops.tuner.expectation import Expectation  # noqa: E402
 from triton_ops.values import Compiled, Measurement, Resources, Status, Trial  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
@@ -126,7 +126,7 @@ def compiled_times(gpu, monkeypatch):
 
     answer = Future()
     answer.set_result([Model()])
-    monkeypatch.setattr(priors, "coming_priors", lambda *_, **__: answer)
+    monkeypatch.setattr("triton_ops.tuner.expectation.coming_priors", lambda *_, **__: answer)
     return times
 
 

@@ -31,10 +31,7 @@ from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.request import TuneRequest  # noqa: E402
 from triton_ops.request.request import CopiedArguments  # noqa: E402
 from triton_ops.space import Config, ConfigSpace, UnlistedSpace  # noqa: E402
-from triton_ops.tuner import (  # noqa: E402
-    Survey,
-    priors,
-)
+from triton_ops.tuner import Survey, survey  # noqa: E402
 from triton_ops.tuner.priors import coming_priors, small_contents  # noqa: E402
 from triton_ops.values import (  # noqa: E402
     Problem,
@@ -253,7 +250,7 @@ def test_a_launch_option_that_the_kernel_looks_at_is_told_apart():
 
 
 def test_a_survey_ends_when_nothing_answers_in_time(monkeypatch):
-    monkeypatch.setattr("triton_ops.tuner.priors._FIRST_S", 0.05)
+    monkeypatch.setattr("triton_ops.tuner.survey._FIRST_S", 0.05)
     result = Survey().read(list(SPACE), H200, Reading(lambda future, config: None))
     assert result.silent == "no config was read"
 
@@ -282,7 +279,7 @@ def test_of_very_many_texts_some_are_read_and_then_those_that_a_fit_expects_to_b
     configs = Survey.considered(space)
     assert 1000 < len(configs) <= 2000  # of 10,000
     fit = SimpleNamespace(score=lambda left: [config["A"] for config in left], renew=lambda: None)
-    monkeypatch.setattr("triton_ops.tuner.priors._COVER", 40)
+    monkeypatch.setattr("triton_ops.tuner.survey._COVER", 40)
     monkeypatch.setattr(Readings, "prior", lambda *_: fit)
     result = Survey(texts=40, promising=10).read(configs, H200, reading)
     assert len(result.works) == 51
@@ -329,12 +326,12 @@ def test_the_texts_of_the_leading_configs_are_read_until_the_leading_ones_are_kn
     space = ConfigSpace.from_user({"BLOCK": [64, 128, 256, 512, 1024], "A": list(range(1, 101)), "num_warps": [4]})
     reading = Reading()
     configs = Survey.considered(space)
-    result = Survey(texts=priors._COVER, promising=72, seconds=60).read(configs, H200, reading)
-    assert len(result.works) <= 2 + priors._COVER + 72
+    result = Survey(texts=survey._COVER, promising=72, seconds=60).read(configs, H200, reading)
+    assert len(result.works) <= 2 + survey._COVER + 72
     times = result.prior(H200, configs).score(configs)
-    leading = sorted(range(len(configs)), key=times.__getitem__)[: priors._LEADING]
+    leading = sorted(range(len(configs)), key=times.__getitem__)[: survey._LEADING]
     assert all(result.key(configs[at]) in result.works for at in leading)
-    again = Survey(texts=priors._COVER, promising=72, seconds=60).read(configs, H200, Reading())
+    again = Survey(texts=survey._COVER, promising=72, seconds=60).read(configs, H200, Reading())
     assert list(again.works) == list(result.works)  # which go by no clock
 
 
@@ -455,7 +452,7 @@ def test_a_survey_ends_when_its_pool_cancels_what_was_asked(monkeypatch):
         future.cancel()
         return future
 
-    monkeypatch.setattr("triton_ops.tuner.priors._FIRST_S", 1e6)
+    monkeypatch.setattr("triton_ops.tuner.survey._FIRST_S", 1e6)
     assert not Survey(seconds=0.01).read(list(SPACE), H200, cancelled).works
 
 

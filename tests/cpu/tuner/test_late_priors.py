@@ -17,7 +17,7 @@ from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Silent, TuningLoop
 from triton_ops.tuner.gate import Gate
-from triton_ops.tuner.priors import LatePriors, readiness, searcher_over
+from triton_ops.tuner.late_priors import LatePriors, readiness, searcher_over
 from triton_ops.values import Compiled, Measurement, Status, Trial
 
 SPACE = ConfigSpace({"n": list(range(12)), "m": list(range(12))})

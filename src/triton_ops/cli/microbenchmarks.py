@@ -6,20 +6,17 @@ a few repeats counts: the model needs the rate of an undisturbed device.
 
 from __future__ import annotations
 
-import logging
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from triton_ops.base import require
+from triton_ops.base import require, warn
 from triton_ops.device import Calibration, gpu_missing, probe
 from triton_ops.exceptions import DeviceError
-from triton_ops.timing.gpu_timers import CaptureError, EmptyCaptureError, EventTimer, GraphTimer
-from triton_ops.timing.timer import Launch, Timer
+from triton_ops.timing import CaptureError, EmptyCaptureError, EventTimer, GraphTimer, Launch, Timer
 
-_LOG = logging.getLogger("triton_ops.timing")
 _REPEATS = 5
 _COPY_FACTOR = 20  # times L2: a repeated copy finds none of its data in L2
 _LEAST_COPY_BYTES = 256 << 20
@@ -65,7 +62,7 @@ def _figure(what: str, measure: Callable[[], float | None]) -> float | None:
     try:
         return measure()
     except (RuntimeError, AttributeError, CaptureError, EmptyCaptureError) as error:  # out of memory is a RuntimeError
-        _LOG.warning("%s was not measured: %s", what, " ".join(str(error).split())[:200])
+        warn("%s was not measured: %s", what, " ".join(str(error).split())[:200])
         return None
 
 
@@ -87,8 +84,7 @@ def _l2_gbps(torch: Any, l2_bytes: int) -> float | None:
 def _copy_ms(torch: Any, size_bytes: int) -> float:
     """Milliseconds of one device-to-device copy, in a graph: the host's launch time is not measured."""
     source = torch.ones(size_bytes // 4, dtype=torch.float32, device="cuda")
-    target = torch.empty_like(source)
-    return _best_ms(GraphTimer(cold=False), partial(target.copy_, source), _COPIES)
+    return _best_ms(GraphTimer(cold=False), partial(torch.empty_like(source).copy_, source), _COPIES)
 
 
 def _launch_us(torch: Any) -> float:
@@ -123,8 +119,7 @@ def _mma_tflops(torch: Any, dtype: str) -> float | None:
     else:
         matrix = random.to(getattr(torch, dtype))
         product = partial(torch.mm, matrix, matrix, out=torch.empty_like(matrix))
-    each_ms = _best_ms(EventTimer(cache="warm"), product, 5)
-    return float(2 * _MATRIX**3 / (each_ms * 1e9))
+    return float(2 * _MATRIX**3 / (_best_ms(EventTimer(cache="warm"), product, 5) * 1e9))
 
 
 def _best_ms(timer: Timer, call: Callable[[], Any], launches: int) -> float:

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from triton_ops.cli.app import main
+from triton_ops.cli.key_advice import MeasuredRegret, advise, fields_of
 from triton_ops.records import Record, Timing
-from triton_ops.records.key_advice import MeasuredRegret, advise, fields_of
 from triton_ops.records.store import open_store
 from triton_ops.space import Config
 from triton_ops.values import Key

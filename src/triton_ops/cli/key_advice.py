@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from triton_ops.base import canonical_json
-from triton_ops.records.record import Record
-from triton_ops.records.runs import Runs
+from triton_ops.records import Record, Runs
 from triton_ops.space import Config
 from triton_ops.values import Mapper
 

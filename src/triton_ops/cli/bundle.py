@@ -14,8 +14,7 @@ from typing import Any
 
 from triton_ops.base import DamagedError, NamedFile, Sealed
 from triton_ops.exceptions import CacheError
-from triton_ops.records.record import Record
-from triton_ops.records.store import RECORDS, Store, check_kind, parse_object
+from triton_ops.records import RECORDS, Record, Store, check_kind
 from triton_ops.settings import expanded
 
 KIND = "triton-ops export"
@@ -47,7 +46,7 @@ def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> i
     for record in records:
         by_id.setdefault(record.id, record)
     # The records are turned into text and back, since the checksum must be that of what a reader will see.
-    contents = [parse_object(RECORDS.dumps(by_id[record_id])) for record_id in sorted(by_id)]
+    contents = [Sealed.parsed(RECORDS.dumps(by_id[record_id])) for record_id in sorted(by_id)]
     bundle = Sealed({"kind": KIND, "schema_version": SCHEMA_VERSION, "records": contents})
     target = expanded(path)
     with CacheError.when(f"{target} cannot be written", hint="name a file in a folder that can be written"):
@@ -87,8 +86,8 @@ def _contents(path: Path) -> list[dict[str, Any]]:
     """The records of an exported file as JSON objects, after the file was checked for damage."""
     with CacheError.when(f"{path} cannot be read", hint="name an exported file"):
         text = NamedFile(path).read(_LARGEST_BYTES)
-    with CacheError.when(f"{path} is no export", "export it again", CacheError):
-        bundle = parse_object(text)
+    with CacheError.when(f"{path} is no export", "export it again", DamagedError):
+        bundle = Sealed.parsed(text)
     check_kind(bundle, KIND, SCHEMA_VERSION, "export it again with this version", what=f"{path} is no export: ")
     contents = bundle.get("records")
     if not isinstance(contents, list) or not all(isinstance(content, dict) for content in contents):
