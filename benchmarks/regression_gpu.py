@@ -34,14 +34,15 @@ import torch
 import triton
 
 import triton_ops
+import triton_ops_kernels as kernels
 from benchmarks import launch_cost
 from benchmarks.correctness import verdicts
 from benchmarks.document import headed, save
 from benchmarks.tuning.list_bodies import BODIES
-from triton_ops import ConfigSpace, Operation, compare, kernels, tune
-from triton_ops.benchmark.rivals import KernelRun, rows_of
+from triton_ops import ConfigSpace, Operation, compare, tune
 from triton_ops.device import probe
 from triton_ops.tuner import Silent
+from triton_ops_kernels.rivals import KernelRun, rows_of
 
 TUNED = (
     ("matmul", (4096, 4096, 4096)),

@@ -60,3 +60,22 @@ def access_faults(page):
     page.evaluate(next(Path(axe.origin).parent.rglob("axe.min.js")).read_text(encoding="utf-8"))
     result = page.evaluate("axe.run({preload: false, resultTypes: ['violations']}).then((found) => found.violations)")
     return [(one["id"], one["nodes"][0]["html"]) for one in result]
+
+
+@contextmanager
+def seen(browser, address):
+    """An opened page; that it had no error and asked nobody but its own folder is seen at the end."""
+    with browser.tab(viewport={"width": 1200, "height": 900}) as page:
+        complaints, requests = [], []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(address)
+        page.wait_for_selector('main:not([aria-busy="true"])')
+        yield page
+    assert complaints == []
+    asked = [url for url in requests if not url.startswith("data:")]
+    assert asked[0].partition("#")[0] == address.partition("#")[0]
+    assert all(url.startswith(f"{address}ranking.json?") for url in asked[1:])
+    assert len(asked) == 1 or address.startswith("http:")

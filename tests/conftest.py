@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 
 from tests.apart import import_apart
 from tests.clocks import steady_times
-from tests.distributions import declare_serving
+from tests.distributions import SERVING, declare_serving
 from tests.extras import missing_extras
 from tests.garbage import seldom_collected
 from tests.limits import pytest_timeout_set_timer as pytest_timeout_set_timer
@@ -40,7 +40,8 @@ pytest_plugins = ["tests.tiers"]
 MOST_PROCESSES = 8  # one imports torch and Triton, and so does another that interprets kernels for it
 PROCESS_BYTES = 3 * 2**29  # both of them, and what a test starts: 0.9 GiB on average
 
-_METADATA = declare_serving()  # in the processes of pytest alone: others would leave its folder when they are killed
+# In the processes of pytest alone: others would leave its folder when they are killed.
+_METADATA = declare_serving() if SERVING.is_dir() else None
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,6 @@ def declare_serving():
     lines = [line for group, points in groups for line in (f"[{group}]", *(f"{n} = {v}" for n, v in points.items()))]
     (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     sys.path[:0] = [str(SERVING)]
-    if not importlib.metadata.entry_points(group="triton_ops.commands", name="engine"):
+    if not importlib.metadata.entry_points(group="triton_ops.commands", name="triton_ops_serving"):
         sys.path[:0] = [folder.name]
     return folder

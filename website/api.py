@@ -37,19 +37,20 @@ PAGES = {
 }  # the page of each name: what heads it, and one sentence
 _PAGE_OF = {
     "autotuner": "documented", "backend": "operations", "benchmark": "documented", "benchmark.comparing": "comparing",
-    "benchmark.timing": "comparing", "compile_modes": "compiling", "cost_model": "diagnosis", "dispatch": "launching",
-    "dispatch.chooser": "choices", "dispatch.implementation": "choices",
-    "exceptions": "errors", "kernels": "kernels", "kernels.choosers": "choices", "lab": "diagnosis",
+    "benchmark.call_profile": "compiling", "benchmark.timing": "comparing", "cost_model": "diagnosis",
+    "dispatch": "launching", "dispatch.chooser": "choices", "dispatch.implementation": "choices",
+    "exceptions": "errors",
     "records.layered": "launching", "records.packaged_lockfiles": "launching", "ship.preparing": "launching",
     "space": "space", "values.key": "operations", "values.tensors": "operations", "values.tolerance": "operations",
-    "values.work": "operations",
-}  # the room, or the file of a room, in which a name is defined, and its page; others are about tuning  # fmt: skip
+    "values.work": "operations", "triton_ops_kernels": "kernels", "triton_ops_kernels.choosers": "choices",
+    "triton_ops_lab": "diagnosis", "triton_ops_torch": "compiling",
+}  # the room, package or file of a room in which a name is defined, and its page; others are about tuning  # fmt: skip
 _FIRST = ("tune", "recall", "autotune", "Operation", "operation", "ConfigSpace", "compare", "tune_compile", "rank")
 
 
 def page_of(name: str) -> str:
     """The page of a public name."""
-    _, room, *file = f"{_MODULE_OF[name]}.".split(".")[:3]
+    room, *file = _MODULE_OF[name].removeprefix("triton_ops.").split(".")[:2]
     return _PAGE_OF.get(".".join([room, *file]), _PAGE_OF.get(room, "tuning"))
 
 

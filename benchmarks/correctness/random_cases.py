@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from triton_ops import kernels
+import triton_ops_kernels as kernels
 from triton_ops.backend import Operation
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.space import Config

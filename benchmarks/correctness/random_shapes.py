@@ -32,6 +32,7 @@ from typing import Any
 
 import torch
 
+import triton_ops_kernels as kernels
 from benchmarks.correctness.random_cases import INTERPRETED, ON_A_GPU, Case, cases
 from benchmarks.correctness.rounding_bounds import (
     attention_excess,
@@ -39,14 +40,13 @@ from benchmarks.correctness.rounding_bounds import (
     layer_norm_gradient_excess,
 )
 from benchmarks.document import commit_here, headed, save
-from triton_ops import kernels
 from triton_ops.backend import Arguments, CandidateError, Operation, Protection
-from triton_ops.benchmark.rivals import check_result
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError, WrongResultError
-from triton_ops.kernels.attention.problems import attention_reference
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
+from triton_ops_kernels.attention.problems import attention_reference
+from triton_ops_kernels.rivals import check_result
 
 LARGE = {"float16": 16.0}
 """How many times as large inputs are, by dtype; 1,024 times for others."""

@@ -27,15 +27,16 @@ from typing import Any
 import torch
 
 import triton_ops
+import triton_ops_kernels as kernels
 from benchmarks.document import headed, save
 from benchmarks.tuning import bucket_regret
-from triton_ops import kernels, tune
-from triton_ops.compile_modes.compiler_output import CompilerLog
+from triton_ops import tune
 from triton_ops.device import probe
 from triton_ops.timing import Arm, Launch, Rounds
 from triton_ops.timing.gpu_timers import EventTimer
 from triton_ops.timing.timer import EventClock
 from triton_ops.tuner import Silent
+from triton_ops_torch.compiler_output import CompilerLog
 
 Row = dict[str, Any]
 _TIMEOUT_S = 120
@@ -152,7 +153,7 @@ def mode_as_options() -> Row:
 def prepared_start() -> Row:
     """The first launch from a lockfile, with and without `prepare`, each in a process with empty caches."""
     program = (
-        "import sys, time, torch, triton_ops\nfrom triton_ops import kernels\n"
+        "import sys, time, torch, triton_ops\nimport triton_ops_kernels as kernels\n"
         "x = torch.randn(4096, 1024, device='cuda'); torch.cuda.synchronize()\n"
         "softmax = kernels.load('softmax')\nif sys.argv[2] == 'prepared': triton_ops.prepare(sys.argv[1])\n"
         "start = time.monotonic()\ntriton_ops.softmax(x)\ntorch.cuda.synchronize()\nprint(time.monotonic() - start)"

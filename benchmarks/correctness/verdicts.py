@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from examples.softmax import softmax
 
+import triton_ops_kernels as kernels
 from benchmarks.correctness.closed_references import CLOSED, attention_with_casts, products
 from benchmarks.correctness.verdict_kernels import (
     ATTENTION_FAULTS,
@@ -39,7 +40,7 @@ from benchmarks.correctness.verdict_kernels import (
     row_sum,
 )
 from benchmarks.document import headed, save
-from triton_ops import Operation, Status, Trial, TuningFailedError, compare, kernels, tune
+from triton_ops import Operation, Status, Trial, TuningFailedError, compare, tune
 from triton_ops.device import probe
 from triton_ops.space import Config
 from triton_ops.tuner import Silent

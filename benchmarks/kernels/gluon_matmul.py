@@ -15,7 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from benchmarks.kernels.matmul import reference, sized_product, work
 from triton_ops import ConfigSpace, Constraint, Operation, TritonKernel
-from triton_ops.kernels.fp8_gemm.gluon_kernel import copy_in, copy_out
+from triton_ops_kernels.fp8_gemm.gluon_kernel import copy_in, copy_out
 
 
 @gluon.jit

@@ -22,8 +22,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from triton_ops.backend import TritonKernel, matrix_descriptor
-from triton_ops.kernels.fp8_gemm.gluon_kernel import copy_in, copy_out, corner, together
-from triton_ops.kernels.tiles import programs_for
+from triton_ops_kernels.fp8_gemm.gluon_kernel import copy_in, copy_out, corner, together
+from triton_ops_kernels.tiles import programs_for
 
 
 @gluon.jit

@@ -18,8 +18,8 @@ import torch
 
 import triton_ops
 from triton_ops.backend import Arguments, Operation, TritonKernel, launches_taken
-from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8
 from triton_ops.space import Config
+from triton_ops_kernels.fp8_quantize import dequantize_fp8, quantize_fp8
 
 KNOWN, CHOSEN, RECORDED, COMPILED, CHANGING = 1.0, 1.25, 1.5, 1.5, 1.5
 _HALF = torch.float16

@@ -35,11 +35,12 @@ from unittest.mock import patch
 import torch
 import triton  # noqa: F401 - imported before the clock begins
 
+import triton_ops_kernels as kernels
 from benchmarks.document import headed, save
 from benchmarks.many.many_figures import grades_of, merged, told_of, winners_of
 from benchmarks.many.many_seconds import seconds_by_device, timed_jobs
 from benchmarks.tuning.spaces import operation_of
-from triton_ops import Operation, TuneProblem, compare, kernels, release_processes, tune, tune_many
+from triton_ops import Operation, TuneProblem, compare, release_processes, tune, tune_many
 from triton_ops.device import probe
 from triton_ops.many import ManyResult, ProblemOutcome, RunOptions, run_jobs, session
 from triton_ops.records.lockfile import FollowedLockfile

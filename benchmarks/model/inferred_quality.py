@@ -30,12 +30,12 @@ from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import kernel_work
 from triton_ops.cost_model import Model, Readings
 from triton_ops.device import DeviceSpec, Machine, Target
-from triton_ops.kernels import load
-from triton_ops.lab.recording import write_recording
 from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.tuner import expectation
 from triton_ops.values import Resources, TensorSpec, dtype_name
+from triton_ops_kernels import load
+from triton_ops_lab.recording import write_recording
 
 _OPTIONS = ("num_warps", "num_stages")
 _RACED = 5  # picks beside the default

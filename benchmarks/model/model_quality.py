@@ -18,8 +18,8 @@ from typing import Any
 from benchmarks.document import save
 from triton_ops.cost_model import Model
 from triton_ops.device import Calibration, DeviceSpec, Machine
-from triton_ops.lab.recording import recorded_work
 from triton_ops.values import Resources
+from triton_ops_lab.recording import recorded_work
 
 FIRST = (1, 5, 10, 25)
 _WORD_BYTES = 4  # the first recordings count spilled registers; `triton-ops record` counts bytes, and names Python

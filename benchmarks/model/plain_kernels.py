@@ -14,7 +14,7 @@ from benchmarks.kernels.layer_norm_backward import launch as layer_norm_backward
 from benchmarks.kernels.split_k import launch as split_in_two
 from benchmarks.model import recorded_kernels
 from triton_ops import LauncherKernel, Operation, TensorSpec, TritonKernel
-from triton_ops.kernels import load
+from triton_ops_kernels import load
 
 _MULTIPROCESSORS = 132  # of an H100 and an H200
 

@@ -24,8 +24,8 @@ from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.lab.recording import record, write_recording
 from triton_ops.space import ConfigSpace
+from triton_ops_lab.recording import record, write_recording
 
 _LONGEST_S = 45.0  # of one recording, before one has been made
 _TOLERANCE = 0.1  # configs are compared with the default: wrong ones are left out, and rounding is not judged

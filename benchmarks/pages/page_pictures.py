@@ -21,9 +21,6 @@ from tests.browser import opened_browser
 from triton_ops.base import NamedFile, Sealed
 from triton_ops.base.files import unpacked
 from triton_ops.device import Ceiling, DeviceSpec, Roofline, device_spec
-from triton_ops.lab import command_simulate as simulator_page
-from triton_ops.lab.recording import Recording, read_recording
-from triton_ops.lab.simulation import WORKLOADS, simulate
 from triton_ops.records import Finalist, Head, Record, Run, RunLog, Timing
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import Environment, RoofFacts, SpaceFacts
@@ -31,6 +28,9 @@ from triton_ops.report import live
 from triton_ops.report.run_facts import Report
 from triton_ops.space import Config
 from triton_ops.values import Key, Measurement, Trial
+from triton_ops_lab import command_simulate as simulator_page
+from triton_ops_lab.recording import Recording, read_recording
+from triton_ops_lab.simulation import WORKLOADS, simulate
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 RECORDING = Path(__file__).parents[1] / "recordings" / "matmul_bf16-2048x6144x3072.json.gz"

@@ -20,7 +20,6 @@ from triton_ops.cli.cache import _blocks, _facts, _row
 from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.device.machine import calibration_path
 from triton_ops.exceptions import CacheError, LockfileError, RecordingError, RunLogError
-from triton_ops.lab.recording import read_recording, write_recording
 from triton_ops.records import (
     RECORDS,
     DirectoryStore,
@@ -44,6 +43,7 @@ from triton_ops.space import Config
 from triton_ops.tuner import Silent
 from triton_ops.tuner.priors import transfers_to
 from triton_ops.values import Key, Status, TensorSpec, Trial
+from triton_ops_lab.recording import read_recording, write_recording
 
 ASKED = 3  # times that each miss is noted: its count is that, or a multiple where a line is repeated
 MOST_VISITS = 20  # lines of a run log that are alike

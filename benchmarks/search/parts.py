@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.model.model_quality import read, time_ms
-from triton_ops.lab.recording import write_recording
+from triton_ops_lab.recording import write_recording
 
 _OPTIONS = ("num_warps", "num_stages")
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import sys
 
 from benchmarks.shipped.form_race import Case, run
-from triton_ops.kernels.attention import operation
-from triton_ops.kernels.attention.problems import GLUON_HAS
+from triton_ops_kernels.attention import operation
+from triton_ops_kernels.attention.problems import GLUON_HAS
 
 GLUON = {**GLUON_HAS, "FORM": "gluon", "GROUP_HEADS": 8}
 TRITON = {

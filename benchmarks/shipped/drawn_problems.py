@@ -27,12 +27,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import triton_ops_kernels as kernels
 from benchmarks.document import headed, save
-from triton_ops import kernels, tune
+from triton_ops import tune
 from triton_ops.backend import CandidateError
-from triton_ops.benchmark.rivals import KernelRun, problem_rows
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError
+from triton_ops_kernels.rivals import KernelRun, problem_rows
 
 RANGES = {
     "rows": (1, 8192), "columns": (512, 16384), "terms": (512, 16384), "many rows": (64, 32768), "row": (64, 160_000),

@@ -20,21 +20,21 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-import triton_ops.kernels
+import triton_ops_kernels
 from benchmarks.document import headed, save
 from benchmarks.shipped.apart import Task, rows_apart, serve
 from triton_ops import Config, Operation, TritonKernelError, compare
 from triton_ops.backend import Arguments, CandidateError, TritonCompiler
 from triton_ops.base import require
-from triton_ops.benchmark.rivals import check_result, rivals_of
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Target
-from triton_ops.kernels import load
 from triton_ops.records import Lockfile
+from triton_ops_kernels import load
+from triton_ops_kernels.rivals import check_result, rivals_of
 
 SHIPPED = "shipped"
 _COMPILE_S = 40.0  # that max-autotune may take besides
-_WINNERS = Path(triton_ops.kernels.__file__).parent / "winners" / "nvidia-h200.lock.json"
+_WINNERS = Path(triton_ops_kernels.__file__).parent / "winners" / "nvidia-h200.lock.json"
 
 
 @dataclass(frozen=True, eq=False)

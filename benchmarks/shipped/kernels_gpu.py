@@ -29,11 +29,12 @@ from typing import Any
 
 import torch
 
+import triton_ops_kernels as kernels
 from benchmarks.document import commit_here, headed, save
 from benchmarks.shipped import kernel_limits
-from triton_ops import kernels, time_ms
-from triton_ops.benchmark.rivals import KernelRow, KernelRun, rows_of
+from triton_ops import time_ms
 from triton_ops.device import probe
+from triton_ops_kernels.rivals import KernelRow, KernelRun, rows_of
 
 COPY_BYTES = 2**31  # read and written together: forty times the L2 of an H200
 BY_BANDWIDTH = ("softmax", "layer_norm", "rmsnorm_rope", "fp8_quantize", "fp8_dequantize", "gated_mlp_backward")

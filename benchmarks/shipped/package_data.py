@@ -4,7 +4,7 @@
     python -m benchmarks.shipped.package_data --check              # exit 1 if a kernel of an entry has changed since
     python -m benchmarks.shipped.package_data --rekey KERNEL [KERNEL ...]  # keep entries over a change, as below
 
-A lockfile for each device stands in src/triton_ops/kernels/winners, as `triton-ops lock` writes it: sorted, an entry in
+A lockfile for each device stands in src/triton_ops_kernels/winners, as `triton-ops lock` writes it: sorted, an entry in
 a few lines, without paths or names of the machine. It takes the records of named problems whose winner was checked
 against the reference, was measured with cold caches, and lies in the operation's own space. Entries that are there
 already stay where no record replaces them; those of an earlier source of a kernel, which no call would take, are
@@ -25,7 +25,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from triton_ops import kernels
+import triton_ops_kernels as kernels
 from triton_ops.device import DeviceSpec
 from triton_ops.records import RECORDS, DirectoryStore, LockEntry, Lockfile, LockPlan, Record, lock_of
 from triton_ops.records.pinning import changes, updated

@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from benchmarks.shipped.form_race import Case, run
-from triton_ops.kernels import load
+from triton_ops_kernels import load
 
 PART = {"BLOCK_SIZE": 4096, "ROWS": 1, "num_warps": 8, "SPLIT": 8, "EVICT": "all"}
 LONG = {"BLOCK_SIZE": 8192, "ROWS": 1, "num_warps": 32, "SPLIT": 1, "EVICT": "all"}

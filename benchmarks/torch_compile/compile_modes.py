@@ -22,8 +22,8 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from triton_ops import tune_compile
-from triton_ops.compile_modes.compile_mode import MODES
-from triton_ops.compile_modes.shipped_models import llama_block, norm_chain, simple_mlp
+from triton_ops_torch.compile_mode import MODES
+from triton_ops_torch.shipped_models import llama_block, norm_chain, simple_mlp
 
 MODELS = {
     "simple-mlp": partial(simple_mlp, 256, (1024, 1024, 1024), device="cpu"),

@@ -33,10 +33,10 @@ import torch
 
 from benchmarks.document import headed, save
 from triton_ops import tune_compile
-from triton_ops.compile_modes import CompileReport
-from triton_ops.compile_modes.backends import gate_of
-from triton_ops.compile_modes.shipped_models import llama_block, simple_mlp
 from triton_ops.device import probe
+from triton_ops_torch import CompileReport
+from triton_ops_torch.backends import gate_of
+from triton_ops_torch.shipped_models import llama_block, simple_mlp
 
 MODELS: dict[str, Callable[..., Any]] = {
     "mlp-fp32": partial(simple_mlp, 256, (1024, 1024, 1024), dtype="float32"),

@@ -24,10 +24,10 @@ from typing import Any
 from benchmarks.document import headed, save
 from triton_ops import recall, tune
 from triton_ops.device import probe
-from triton_ops.kernels import load
 from triton_ops.records import LockPlan, Record, lock_of
 from triton_ops.ship.targets import Targets
 from triton_ops.ship.verification import Verdict, verify
+from triton_ops_kernels import load
 
 RULES = ("measured@2", "pow2", "upto")
 N = K = 4096

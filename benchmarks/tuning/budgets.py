@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import triton_ops_kernels as kernels
 from benchmarks.document import headed, save
-from triton_ops import FunctionKernel, TuningResult, kernels, tune
+from triton_ops import FunctionKernel, TuningResult, tune
 from triton_ops.tuner import Silent
 
 BUDGETS_S = (2.0, 4.0, 10.0, 30.0)

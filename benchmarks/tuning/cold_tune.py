@@ -28,9 +28,9 @@ from benchmarks.document import headed, save
 from benchmarks.tuning.spaces import SPACES, operation_of
 from triton_ops import ConfigSpace, Operation, compare, tune
 from triton_ops.device import probe
-from triton_ops.kernels.matmul.kernel import grid, matmul_kernel
 from triton_ops.space import Config
 from triton_ops.tuner import Silent
+from triton_ops_kernels.matmul.kernel import grid, matmul_kernel
 
 NAME, SHAPE, DTYPE = SPACES["matmul bf16 4096"]
 _OPTIONS = ("num_warps", "num_stages")

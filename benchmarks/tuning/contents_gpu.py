@@ -39,12 +39,12 @@ from benchmarks.tuning.serving_gpu import QWEN
 from triton_ops import Contents, Operation, TuningResult, tune
 from triton_ops.backend import Arguments
 from triton_ops.device import probe
-from triton_ops.kernels.grouped_matmul import operation
-from triton_ops.kernels.grouped_matmul.problems import PROBLEMS
 from triton_ops.space import Config
 from triton_ops.timing import HostTimer, Launch, Rounds, Timer
 from triton_ops.timing.gpu_timers import EventTimer
 from triton_ops.tuner import Silent
+from triton_ops_kernels.grouped_matmul import operation
+from triton_ops_kernels.grouped_matmul.problems import PROBLEMS
 from triton_ops_serving import experts
 from triton_ops_serving.bodies import Bodies, statistics_of
 from triton_ops_serving.kernels import Served

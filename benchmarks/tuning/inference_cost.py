@@ -24,10 +24,10 @@ from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, Machine, Target
-from triton_ops.kernels.matmul import plain
 from triton_ops.space import Choice, ConfigSpace
 from triton_ops.tuner import Survey
 from triton_ops.values import Problem
+from triton_ops_kernels.matmul import plain
 
 GPU, ARCH = "NVIDIA H200", "sm_90"
 MATMUL = (4096, 4096, 4096)

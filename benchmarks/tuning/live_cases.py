@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import triton_ops_kernels as kernels
 from benchmarks.model import plain_kernels
 from benchmarks.tuning.spaces import operation_of
-from triton_ops import Operation, kernels
+from triton_ops import Operation
 
 _WIDE_MATMUL = {
     "BM": [128, 16, 32, 64, 256], "BN": [128, 32, 64, 256], "BK": [64, 32, 128], "GM": [8, 1], "num_warps": [8, 4],

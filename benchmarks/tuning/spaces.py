@@ -11,11 +11,12 @@ import torch
 import triton
 import triton.language as tl
 
-from triton_ops import ConfigSpace, Operation, TensorSpec, TritonKernel, Work, kernels
+import triton_ops_kernels as kernels
+from triton_ops import ConfigSpace, Operation, TensorSpec, TritonKernel, Work
 from triton_ops.backend import Arguments, CandidateError, Executable
 from triton_ops.cost_model import RowTiles
-from triton_ops.kernels.matmul import plain
 from triton_ops.space import Config
+from triton_ops_kernels.matmul import plain
 
 
 @triton.jit

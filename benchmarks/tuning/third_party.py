@@ -42,7 +42,7 @@ import torch
 
 from benchmarks.document import headed, save
 from benchmarks.tuning.third_party_cases import CASES, STARTS
-from triton_ops.compile_modes import parse_printed
+from triton_ops_torch import parse_printed
 
 TOLERANCE = 0.02  # of the largest value: other tiles add up in another order, in bfloat16
 NO_SLOWER = 1.02  # of Triton's time: rounds of one process differ by about as much

@@ -11,12 +11,12 @@ TYPE_CHECKING = False  # type checkers take it for true; the one in `typing` cos
 _NAMES = {
     ".backend": "FunctionKernel LauncherKernel Operation TritonKernel operation use_ptxas",
     ".benchmark": (
-        "FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS BenchmarkSuite Comparison ConfigCache "
+        "Advice FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS BenchmarkSuite Comparison ConfigCache "
         "CorrectnessVerifier PerformanceProfile PerformanceReport Times TritonAutoTuner compare "
         "compute_elementwise_metrics compute_gemm_metrics filter_valid_configs generate_configs get_default_config "
         "time_ms"
     ),
-    ".compile_modes": "Advice CompileMode CompileReport PrintedTune advise parse_printed tune_compile",
+    "triton_ops_torch": "CompileMode CompileReport PrintedTune advise parse_printed tune_compile",
     ".cost_model": "AttentionTiles ElementTiles GemmTiles RowTiles",
     ".dispatch": (
         "Chooser Decision Implementation LaunchedConfig autotune choose install launches on_miss replaying serve "
@@ -29,16 +29,16 @@ _NAMES = {
         "TritonKernelError TuningFailedError UnknownTunableError UnsupportedDtypeError UntunedError WrongResultError"
     ),
     ".kernel_ir": "bank_conflicts bank_padding",
-    ".kernels": (
+    "triton_ops_kernels": (
         "FP8Format FP8Linear FusedGatedMLP FusedRMSNormRoPE chooser dequantize_fp8 flash_attention "
         "flash_attention_with_lse fused_gated_mlp fused_rmsnorm_rope quantize_fp8 quantize_fp8_with_overflow_handling"
     ),
-    ".kernels.fp8_gemm": "fp8_gemm",
-    ".kernels.grouped_matmul": "grouped_matmul",
-    ".kernels.layer_norm": "layer_norm",
-    ".kernels.matmul": "matmul",
-    ".kernels.softmax": "softmax",
-    ".lab": "RankedConfig cure_spills rank read_profile",
+    "triton_ops_kernels.fp8_gemm": "fp8_gemm",
+    "triton_ops_kernels.grouped_matmul": "grouped_matmul",
+    "triton_ops_kernels.layer_norm": "layer_norm",
+    "triton_ops_kernels.matmul": "matmul",
+    "triton_ops_kernels.softmax": "softmax",
+    "triton_ops_lab": "RankedConfig cure_spills rank read_profile",
     ".many": "ManyResult ProblemOutcome tune_many",
     ".records": "recall share_lockfile share_records",
     ".request": "Budget Effort Patience TuneProblem",
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from triton_ops.benchmark import FP8_GEMM_CONFIGS as FP8_GEMM_CONFIGS
     from triton_ops.benchmark import GATED_MLP_CONFIGS as GATED_MLP_CONFIGS
     from triton_ops.benchmark import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS
+    from triton_ops.benchmark import Advice as Advice
     from triton_ops.benchmark import BenchmarkSuite as BenchmarkSuite
     from triton_ops.benchmark import Comparison as Comparison
     from triton_ops.benchmark import ConfigCache as ConfigCache
@@ -75,13 +76,6 @@ if TYPE_CHECKING:
     from triton_ops.benchmark import generate_configs as generate_configs
     from triton_ops.benchmark import get_default_config as get_default_config
     from triton_ops.benchmark import time_ms as time_ms
-    from triton_ops.compile_modes import Advice as Advice
-    from triton_ops.compile_modes import CompileMode as CompileMode
-    from triton_ops.compile_modes import CompileReport as CompileReport
-    from triton_ops.compile_modes import PrintedTune as PrintedTune
-    from triton_ops.compile_modes import advise as advise
-    from triton_ops.compile_modes import parse_printed as parse_printed
-    from triton_ops.compile_modes import tune_compile as tune_compile
     from triton_ops.cost_model import AttentionTiles as AttentionTiles
     from triton_ops.cost_model import ElementTiles as ElementTiles
     from triton_ops.cost_model import GemmTiles as GemmTiles
@@ -128,27 +122,6 @@ if TYPE_CHECKING:
     from triton_ops.exceptions import WrongResultError as WrongResultError
     from triton_ops.kernel_ir import bank_conflicts as bank_conflicts
     from triton_ops.kernel_ir import bank_padding as bank_padding
-    from triton_ops.kernels import FP8Format as FP8Format
-    from triton_ops.kernels import FP8Linear as FP8Linear
-    from triton_ops.kernels import FusedGatedMLP as FusedGatedMLP
-    from triton_ops.kernels import FusedRMSNormRoPE as FusedRMSNormRoPE
-    from triton_ops.kernels import chooser as chooser
-    from triton_ops.kernels import dequantize_fp8 as dequantize_fp8
-    from triton_ops.kernels import flash_attention as flash_attention
-    from triton_ops.kernels import flash_attention_with_lse as flash_attention_with_lse
-    from triton_ops.kernels import fused_gated_mlp as fused_gated_mlp
-    from triton_ops.kernels import fused_rmsnorm_rope as fused_rmsnorm_rope
-    from triton_ops.kernels import quantize_fp8 as quantize_fp8
-    from triton_ops.kernels import quantize_fp8_with_overflow_handling as quantize_fp8_with_overflow_handling
-    from triton_ops.kernels.fp8_gemm import fp8_gemm as fp8_gemm
-    from triton_ops.kernels.grouped_matmul import grouped_matmul as grouped_matmul
-    from triton_ops.kernels.layer_norm import layer_norm as layer_norm
-    from triton_ops.kernels.matmul import matmul as matmul
-    from triton_ops.kernels.softmax import softmax as softmax
-    from triton_ops.lab import RankedConfig as RankedConfig
-    from triton_ops.lab import cure_spills as cure_spills
-    from triton_ops.lab import rank as rank
-    from triton_ops.lab import read_profile as read_profile
     from triton_ops.many import ManyResult as ManyResult
     from triton_ops.many import ProblemOutcome as ProblemOutcome
     from triton_ops.many import tune_many as tune_many
@@ -188,12 +161,47 @@ if TYPE_CHECKING:
     from triton_ops.values import Trial as Trial
     from triton_ops.values import TuningResult as TuningResult
     from triton_ops.values import Work as Work
+    from triton_ops_kernels import FP8Format as FP8Format
+    from triton_ops_kernels import FP8Linear as FP8Linear
+    from triton_ops_kernels import FusedGatedMLP as FusedGatedMLP
+    from triton_ops_kernels import FusedRMSNormRoPE as FusedRMSNormRoPE
+    from triton_ops_kernels import chooser as chooser
+    from triton_ops_kernels import dequantize_fp8 as dequantize_fp8
+    from triton_ops_kernels import flash_attention as flash_attention
+    from triton_ops_kernels import flash_attention_with_lse as flash_attention_with_lse
+    from triton_ops_kernels import fused_gated_mlp as fused_gated_mlp
+    from triton_ops_kernels import fused_rmsnorm_rope as fused_rmsnorm_rope
+    from triton_ops_kernels import quantize_fp8 as quantize_fp8
+    from triton_ops_kernels import quantize_fp8_with_overflow_handling as quantize_fp8_with_overflow_handling
+    from triton_ops_kernels.fp8_gemm import fp8_gemm as fp8_gemm
+    from triton_ops_kernels.grouped_matmul import grouped_matmul as grouped_matmul
+    from triton_ops_kernels.layer_norm import layer_norm as layer_norm
+    from triton_ops_kernels.matmul import matmul as matmul
+    from triton_ops_kernels.softmax import softmax as softmax
+    from triton_ops_lab import RankedConfig as RankedConfig
+    from triton_ops_lab import cure_spills as cure_spills
+    from triton_ops_lab import rank as rank
+    from triton_ops_lab import read_profile as read_profile
+    from triton_ops_torch import CompileMode as CompileMode
+    from triton_ops_torch import CompileReport as CompileReport
+    from triton_ops_torch import PrintedTune as PrintedTune
+    from triton_ops_torch import advise as advise
+    from triton_ops_torch import parse_printed as parse_printed
+    from triton_ops_torch import tune_compile as tune_compile
 else:
     import sys
     from importlib import import_module
 
     from triton_ops._faces import Upward, before_forks, lazy_face
 
-    Upward.places["call an operation"] = "triton_ops.dispatch.operations", "called"
+    Upward.places |= {
+        "a call of an operation": ("triton_ops.dispatch.operations", "called"),
+        "a shipped kernel": ("triton_ops_kernels", "load"),
+        "the names of shipped kernels": ("triton_ops_kernels", "names"),
+        "a benchmark of a shipped kernel": ("triton_ops_kernels", "documented_case"),
+        "a comparison of all shipped kernels": ("triton_ops_kernels", "bench_kernels"),
+        "hints of pitfalls": ("triton_ops_lint", "hints"),
+        "the tunables that matter": ("triton_ops_lab", "sensitivity_of_run"),
+    }
     before_forks(lambda: "torch" in sys.modules and import_module("triton_ops.base.host").note_threads())
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

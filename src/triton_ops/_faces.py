@@ -40,36 +40,45 @@ def lazy_face(
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=own)
-        try:
-            value = getattr(import_module(modules[name]), name)
-        except ImportError as error:
-            missing = import_module("triton_ops.exceptions").MissingDependencyError
-            if (absent := missing.of_import(error, f"{package}.{name}")) is None:
-                raise
-            raise absent.with_traceback(None) from None  # the imports on the way would hide the line that helps
+        value = imported(modules[name], name, f"{package}.{name}")
         setattr(own, name, value)
         return value
 
     return get, lambda: sorted({*vars(own), *modules}), sorted(modules)
 
 
-class Upward(Generic[F]):
-    """A function of a higher room that a lower one calls, imported when it is first called.
+def imported(module: str, name: str, purpose: str) -> Any:
+    """What a module calls by this name.
 
-    `places` has its module and its name there, by the task; the package itself fills them in.
+    Raises:
+        MissingDependencyError: It needs a package that is not installed; `purpose` says what for.
+    """
+    try:
+        return getattr(import_module(module), name)
+    except ImportError as error:
+        missing = import_module("triton_ops.exceptions").MissingDependencyError
+        if (absent := missing.of_import(error, purpose)) is None:
+            raise
+        raise absent.with_traceback(None) from None  # the imports on the way would hide the line that helps
+
+
+class Upward(Generic[F]):
+    """A function of a higher room, or of another package, that a lower one calls, imported when it is first called.
+
+    `places` has its module and its name there, by what it is for; the package itself fills them in. Where that package
+    is not installed, the first use raises MissingDependencyError.
     """
 
     places: ClassVar[dict[str, tuple[str, str]]] = {}
     function: F
 
-    def __init__(self, task: str) -> None:
-        self.task = task
+    def __init__(self, purpose: str) -> None:
+        self.purpose = purpose
 
     def __getattr__(self, name: str) -> Any:
         if name != "function":
-            raise AttributeError(f"{self.task!r} has no {name}", name=name, obj=self)
-        module, function = self.places[self.task]
-        self.function = getattr(import_module(module), function)
+            raise AttributeError(f"{self.purpose!r} has no {name}", name=name, obj=self)
+        self.function = imported(*self.places[self.purpose], self.purpose)
         return self.function
 
 

@@ -222,7 +222,10 @@ INSTALL = {package: f"pip install 'triton-ops[{extra}]'" for extra, packages in 
 """The command that installs each optional package."""
 INSTALL["torch"] += ", or the torch build of your platform"
 INSTALL["pynvml"] = "pip install nvidia-ml-py"
-INSTALL["triton-ops-serving"] = "in a clone of triton-ops: pip install ./serving"
+PACKAGES = ("triton_ops", "triton_ops_kernels", "triton_ops_lint", "triton_ops_torch", "triton_ops_lab")
+"""The packages that are installed together, the core first, which needs none of the others."""
+INSTALL |= dict.fromkeys(PACKAGES[1:], "in a clone of triton-ops: pip install .")
+INSTALL["triton_ops_serving"] = "in a clone of triton-ops: pip install ./serving"
 _installed: set[str] = set()
 
 

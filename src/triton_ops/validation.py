@@ -1,25 +1,26 @@
-"""The documented import path of the checks that the shipped kernels make of their arguments.
+"""The documented import path of the checks that the shipped kernels make of their arguments."""
 
-Each raises a typed error before any work, in one order: placement, one device, dtypes, layout, then names of
-activations, ranks and shapes. The names are imported when they are first used: the contracts need Triton.
-"""
+from triton_ops._faces import TYPE_CHECKING, lazy_face
 
-from __future__ import annotations
+_NAMES = {
+    "triton_ops_kernels": "validate_eps validate_head_dim validate_positive_dimensions",
+    "triton_ops_kernels.attention": "validate_attention_inputs",
+    "triton_ops_kernels.fp8_gemm": "validate_fp8_gemm_inputs",
+    "triton_ops_kernels.fp8_quantize": "validate_fp8_quantize_inputs",
+    "triton_ops_kernels.gated_mlp": "validate_gated_mlp_inputs",
+    "triton_ops_kernels.grouped_matmul": "validate_grouped_matmul_inputs",
+    "triton_ops_kernels.rmsnorm_rope": "validate_rmsnorm_rope_inputs",
+}
 
-from typing import Any
-
-from triton_ops.kernels import load
-from triton_ops.kernels import validate_eps as validate_eps
-from triton_ops.kernels import validate_head_dim as validate_head_dim
-from triton_ops.kernels import validate_positive_dimensions as validate_positive_dimensions
-
-_CHECKED = ("attention", "fp8_gemm", "fp8_quantize", "gated_mlp", "grouped_matmul", "rmsnorm_rope")
-_CHECKS = {f"validate_{name}_inputs": name for name in _CHECKED}
-
-__all__ = ["validate_eps", "validate_head_dim", "validate_positive_dimensions", *_CHECKS]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _CHECKS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return load(_CHECKS[name], part=name)
+if TYPE_CHECKING:
+    from triton_ops_kernels import validate_eps as validate_eps
+    from triton_ops_kernels import validate_head_dim as validate_head_dim
+    from triton_ops_kernels import validate_positive_dimensions as validate_positive_dimensions
+    from triton_ops_kernels.attention import validate_attention_inputs as validate_attention_inputs
+    from triton_ops_kernels.fp8_gemm import validate_fp8_gemm_inputs as validate_fp8_gemm_inputs
+    from triton_ops_kernels.fp8_quantize import validate_fp8_quantize_inputs as validate_fp8_quantize_inputs
+    from triton_ops_kernels.gated_mlp import validate_gated_mlp_inputs as validate_gated_mlp_inputs
+    from triton_ops_kernels.grouped_matmul import validate_grouped_matmul_inputs as validate_grouped_matmul_inputs
+    from triton_ops_kernels.rmsnorm_rope import validate_rmsnorm_rope_inputs as validate_rmsnorm_rope_inputs
+else:
+    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

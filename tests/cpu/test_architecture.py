@@ -16,10 +16,11 @@ import pytest
 import tomllib
 
 from triton_ops._faces import FACES
+from triton_ops.exceptions import PACKAGES
 
 PROJECT = Path(__file__).parents[2]
 ROOT = PROJECT / "src"
-FILES = sorted((ROOT / "triton_ops").rglob("*.py"))
+FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 FUNCTION_LINES = 60
 
 
@@ -114,41 +115,41 @@ def test_no_file_needs_another_for_its_types_that_needs_it():
     assert circle({name: imports(name, for_checkers=True) & files for name in files}) == []
 
 
-ROOMS = {name.split(".")[1] for name, path in MODULES.items() if path.name == "__init__.py" and name != "triton_ops"}
+ROOMS = {name for name, path in MODULES.items() if path.name == "__init__.py" and name.startswith("triton_ops.")}
+FACED = {*ROOMS, *PACKAGES[1:]}
+KNOW_FILES = {"triton_ops", "triton_ops.models", "triton_ops.validation"}
+"""The public face, and two documented import paths, which name files of shipped kernels."""
 
 
 def past_a_face(name, its_nodes):
-    """Imports of a file of another room, and texts that name one for an import."""
-    own = name.split(".")[1] if name.count(".") > 1 or name.split(".")[-1] in ROOMS else ""
+    """Imports of a file of another room or package, and texts that name one for an import."""
     for node in its_nodes:
         named = node.module if isinstance(node, ast.ImportFrom) else None
         if isinstance(node, (ast.Constant, ast.JoinedStr)):
             text = ast.unparse(node).removeprefix("f") if isinstance(node, ast.JoinedStr) else str(node.value)
             text = text.strip("'\"")
-            named = text if re.fullmatch(r"triton_ops\.\w+\.[\w.{}\[\]]+", text) else None
-        parts = (named or "").split(".")
-        if len(parts) > 2 and parts[0] == "triton_ops" and parts[1] in ROOMS and parts[1] != own:
+            named = text if re.fullmatch(r"triton_ops\w*\.[\w.{}\[\]]+", text) else None
+        faces = (face for face in FACED if f"{named}.".startswith(f"{face}.") and named != face)
+        if any(not f"{name}.".startswith(f"{face}.") for face in faces):
             yield named
 
 
 def test_imports_past_a_face_are_found():
     tree = ast.parse(
-        "from triton_ops.space.walk import walk\nfrom triton_ops.space import Config\nx = 'triton_ops.lint.engine'"
+        "from triton_ops.space.walk import walk\nfrom triton_ops.space import Config\nx = 'triton_ops_lint.engine'"
     )
-    assert list(past_a_face("triton_ops.tuner.loop", ast.walk(tree))) == [
-        "triton_ops.space.walk",
-        "triton_ops.lint.engine",
-    ]
+    past = ["triton_ops.space.walk", "triton_ops_lint.engine"]
+    assert list(past_a_face("triton_ops.tuner.loop", ast.walk(tree))) == past
+    assert list(past_a_face("triton_ops.space.config", ast.walk(tree))) == past[1:]
+    assert list(past_a_face("triton_ops_lint.engine", ast.walk(tree))) == past[:1]
 
 
 def test_rooms_import_faces_only():
-    """The public face of the package names files, and the documented import path of the checks their folders."""
     result = {
         (name, named)
         for name, its_nodes in nodes().items()
-        if name != "triton_ops"
+        if name not in KNOW_FILES
         for named in past_a_face(name, its_nodes)
-        if not (name.startswith("triton_ops.kernels") and named.startswith("triton_ops.kernels"))
     }
     assert result == set()
 
@@ -196,12 +197,12 @@ OPEN_THEMSELVES = {
     "triton_ops.backend.triton_compiler": "a file that nvdisasm reads by name",
     "triton_ops.backend.origins": "installers' lists beside modules that Python imports",
     "triton_ops.ship.verification": "a folder for one tune",
-    "triton_ops.lint.confined": "the kernel's own file of this process",
+    "triton_ops_lint.confined": "the kernel's own file of this process",
     "triton_ops.cli.tour": "a new folder, which stays with its user",
-    "triton_ops.compile_modes.backends": "torch's own sources",
-    "triton_ops.compile_modes.compiled_files": "entries of a folder that is open, so that no link is followed",
-    "triton_ops.compile_modes.call_profile": "the kernel's own files of a process",
-    "triton_ops.lab.recording": "a folder for one tune, and gzip in memory",
+    "triton_ops_torch.backends": "torch's own sources",
+    "triton_ops_torch.compiled_files": "entries of a folder that is open, so that no link is followed",
+    "triton_ops_torch.call_profile": "the kernel's own files of a process",
+    "triton_ops_lab.recording": "a folder for one tune, and gzip in memory",
     "triton_ops.terminal.console": "the null device",
 }
 
@@ -390,7 +391,11 @@ def test_floors():
 
 
 def test_tests_stand_in_folders_named_like_rooms():
-    """Beside them stand tests of the scripts that measure, of the plug-ins, and of the whole package."""
+    """Beside them stand tests of other packages, of several packages, of the scripts that measure, and of all."""
     folders = {path.parent.name for path in (PROJECT / "tests" / "cpu").glob("*/test_*.py")}
-    assert folders - {"benchmarks", "serving"} <= {name.split(".")[1] for name in MODULES if name != "triton_ops"}
-    assert len(list((PROJECT / "tests" / "cpu").glob("test_*.py"))) < 10
+    packages = {name.removeprefix("triton_ops_") for name in PACKAGES[1:]}
+    assert folders - {"benchmarks", "serving", "together"} - packages <= {
+        name.split(".")[1] for name in MODULES if "." in name
+    }
+    assert packages <= folders
+    assert len(list((PROJECT / "tests" / "cpu").glob("test_*.py"))) <= 10

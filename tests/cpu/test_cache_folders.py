@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.cpu.lint.test_lint_engine import written
-from triton_ops.compile_modes.compiled_files import run_folder
 from triton_ops.device import Calibration
 from triton_ops.exceptions import CacheError
-from triton_ops.lint import engine
-from triton_ops.lint.engine import lint
 from triton_ops.many.ray_engine import Piece, apply, files_of_problem
 from triton_ops.records import Quarantine, Runs
 from triton_ops.space import Config
 from triton_ops.tuner.tuning import _make_folder
 from triton_ops.values import Status, Trial
+from triton_ops_lint import engine
+from triton_ops_lint.engine import lint
+from triton_ops_torch.compiled_files import run_folder
 
 pytestmark = pytest.mark.triton
 PROJECT = Path(__file__).parents[2]

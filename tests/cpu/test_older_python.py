@@ -9,17 +9,17 @@ from pathlib import Path
 import msgspec
 
 from triton_ops.benchmark.plain_configs import _StoredConfig
-from triton_ops.compile_modes.mode_process import Loaded
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, RowTiles
 from triton_ops.device import Calibration
 from triton_ops.dispatch import LaunchedConfig
 from triton_ops.kernel_ir import KernelWork
-from triton_ops.lab.recording import _RecordingFile
-from triton_ops.lint.findings import LintReport
 from triton_ops.records.lockfile import Lockfile
 from triton_ops.records.record import Record
 from triton_ops.records.run_log import Event, Head
 from triton_ops.values import Trial
+from triton_ops_lab.recording import _RecordingFile
+from triton_ops_lint.findings import LintReport
+from triton_ops_torch.mode_process import Loaded
 
 SOURCES = Path(inspect.getfile(Record)).parents[1]
 READ = (

@@ -14,11 +14,11 @@ import pytest
 
 from triton_ops import settings
 from triton_ops.base import Folder
-from triton_ops.compile_modes.compiled_files import CacheContent
 from triton_ops.dispatch import LaunchedConfig
 from triton_ops.dispatch.decision import _tell
 from triton_ops.exceptions import SettingsError
 from triton_ops.records import Lockfile, cache_folder
+from triton_ops_torch.compiled_files import CacheContent
 
 
 def test_cache_dir_is_read_when_asked_for(monkeypatch, tmp_path):

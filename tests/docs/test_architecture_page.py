@@ -28,14 +28,14 @@ def floors_of_page(text):
 def floors_of_contract():
     """As import-linter proves them."""
     settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    (layers,) = (contract["layers"] for contract in settings["contracts"] if contract["type"] == "layers")
+    (layers,) = (contract["layers"] for contract in settings["contracts"] if contract["name"].startswith("Floors"))
     return [frozenset(part.strip() for part in layer.split("|")) for layer in layers if layer != "__main__"]
 
 
 @cache
 def defined():
-    """Names of packages, files, classes, fields, functions and constants of the package, and of the plug-ins."""
-    files = [*PACKAGE.rglob("*.py"), *(PROJECT / "serving").rglob("*.py")]
+    """Names of packages, files, classes, fields, functions and constants of all packages."""
+    files = [*(PROJECT / "src").rglob("*.py"), *(PROJECT / "serving").rglob("*.py")]
     names = {name for path in files for result in _DEFINED.findall(path.read_text(encoding="utf-8")) for name in result}
     return names | {name for path in files for name in (path.name, path.stem, path.parent.name)}
 

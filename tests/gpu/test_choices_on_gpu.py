@@ -10,7 +10,7 @@ import torch
 from triton_ops import choose, chooser, serve
 from triton_ops.backend import Arguments
 from triton_ops.dispatch.implementation import IMPLEMENTATION
-from triton_ops.kernels import choosers as ready
+from triton_ops_kernels import choosers as ready
 
 pytestmark = pytest.mark.gpu
 

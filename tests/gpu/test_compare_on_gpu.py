@@ -2,7 +2,8 @@
 
 import pytest
 
-from triton_ops import TargetError, compare, kernels, time_ms
+import triton_ops_kernels as kernels
+from triton_ops import TargetError, compare, time_ms
 
 torch = pytest.importorskip("torch")
 

@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 
 from triton_ops import advise, tune_compile
-from triton_ops.compile_modes.backends import gate_of
-from triton_ops.compile_modes.shipped_models import simple_mlp
 from triton_ops.device import probe
 from triton_ops.timing import HostTimer, Launch
+from triton_ops_torch.backends import gate_of
+from triton_ops_torch.shipped_models import simple_mlp
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu

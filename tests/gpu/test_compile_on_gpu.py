@@ -30,14 +30,14 @@ if gpu_missing() is None:
     from tests.records import record
     from tests.tuned_kernels import add_traced
     from triton_ops import FP8Linear
-    from triton_ops.compile_modes.compiled_files import CacheContent
     from triton_ops.dispatch import ladder as sources
     from triton_ops.dispatch.in_compile import keeps_options
-    from triton_ops.kernels import flash_attention, fused_gated_mlp, fused_rmsnorm_rope
-    from triton_ops.kernels.layer_norm import layer_norm
-    from triton_ops.kernels.matmul import matmul
-    from triton_ops.kernels.softmax import softmax
     from triton_ops.records import cache_folder, store_in
+    from triton_ops_kernels import flash_attention, fused_gated_mlp, fused_rmsnorm_rope
+    from triton_ops_kernels.layer_norm import layer_norm
+    from triton_ops_kernels.matmul import matmul
+    from triton_ops_kernels.softmax import softmax
+    from triton_ops_torch.compiled_files import CacheContent
 
 NARROW = Config({"BLOCK": 128, "num_warps": 4, "num_stages": 3})
 WIDE = Config({"BLOCK": 1024, "num_warps": 8, "num_stages": 3})

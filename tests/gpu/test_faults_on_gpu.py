@@ -25,7 +25,8 @@ if gpu_missing() is None:
     from benchmarks.robustness.planted import product, product_space
     from benchmarks.robustness.workers import workers_of
 
-    from triton_ops import Status, kernels, release_processes, tune
+    import triton_ops_kernels as kernels
+    from triton_ops import Status, release_processes, tune
 
 
 def test_every_fault_ends_in_its_status_and_the_winner_stays(tmp_path, capfd):
@@ -96,7 +97,8 @@ def test_what_launches_kernels_is_built_by_a_compiling_process(tmp_path, monkeyp
 
 BY_SHAPE = """
 import sys
-from triton_ops import kernels, tune
+from triton_ops import tune
+import triton_ops_kernels as kernels
 result = tune(kernels.load("matmul"), shape=(512, 512, 512), trials=8)
 print(result.place, "torch" in sys.modules)
 """

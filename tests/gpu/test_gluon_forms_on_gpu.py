@@ -9,9 +9,9 @@ from tests.gpu.test_kernel_families_on_gpu import judged
 from triton_ops import flash_attention, flash_attention_with_lse
 from triton_ops.backend import Arguments
 from triton_ops.device import gpu_missing
-from triton_ops.kernels.attention import operation as attention
-from triton_ops.kernels.fp8_gemm import operation as fp8_gemm
 from triton_ops.space import Config
+from triton_ops_kernels.attention import operation as attention
+from triton_ops_kernels.fp8_gemm import operation as fp8_gemm
 
 pytestmark = pytest.mark.gpu
 

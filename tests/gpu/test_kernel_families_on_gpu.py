@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from triton_ops import kernels
+import triton_ops_kernels as kernels
 from triton_ops.backend import ArgumentSet, CandidateError
 from triton_ops.benchmark import CorrectnessVerifier
 
@@ -297,8 +297,8 @@ def test_gradients_are_those_of_float64(dtype):
 
 def test_gradcheck_of_the_row_kernels_in_float64():
     from triton_ops.dispatch import Gradient
-    from triton_ops.kernels.layer_norm import _forward as normalised
-    from triton_ops.kernels.layer_norm import gradient
+    from triton_ops_kernels.layer_norm import _forward as normalised
+    from triton_ops_kernels.layer_norm import gradient
 
     torch.manual_seed(0)
     x, weight, bias = (torch.randn(s, device="cuda", dtype=torch.float64) for s in ((4, 9), (9,), (9,)))
@@ -372,7 +372,8 @@ def test_rows_beyond_31_bits_are_counted():
 
 
 def test_winners_of_the_package_run_at_once_on_their_device(tmp_path):
-    from triton_ops import kernels, share_lockfile
+    import triton_ops_kernels as kernels
+    from triton_ops import share_lockfile
     from triton_ops.device import probe
     from triton_ops.dispatch import would_run
     from triton_ops.records import Lockfile

@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from triton_ops import kernels
+import triton_ops_kernels as kernels
 from triton_ops.backend import Arguments, CandidateError
 
 pytestmark = pytest.mark.gpu
@@ -27,14 +27,14 @@ LARGE_BYTES = 24 * 2**30  # what the tests with 64-bit offsets need, with room f
 
 @pytest.fixture(scope="module")
 def matmul():
-    from triton_ops.kernels.matmul import matmul
+    from triton_ops_kernels.matmul import matmul
 
     return matmul
 
 
 @pytest.fixture(scope="module")
 def fused():
-    from triton_ops.kernels import fused_rmsnorm_rope
+    from triton_ops_kernels import fused_rmsnorm_rope
 
     return fused_rmsnorm_rope
 

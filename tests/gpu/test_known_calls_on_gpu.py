@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 import triton_ops  # noqa: E402
 from triton_ops.dispatch import plans  # noqa: E402
 from triton_ops.dispatch.decision import forget_decisions  # noqa: E402
-from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402
 from triton_ops.request import KnownCalls  # noqa: E402
+from triton_ops_kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 PATTERNS = 125  # of each family

@@ -5,8 +5,9 @@ import itertools
 import pytest
 import torch
 
+import triton_ops_kernels as kernels
 from tests.gpu.test_kernel_families_on_gpu import judged
-from triton_ops import kernels, matmul
+from triton_ops import matmul
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.gpu

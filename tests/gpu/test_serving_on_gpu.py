@@ -6,11 +6,11 @@ import pytest
 
 import triton_ops
 from triton_ops.device import probe
-from triton_ops.kernels import load
 from triton_ops.records import Lockfile, LockPlan, lock_of
 from triton_ops.records.store import open_store
 from triton_ops.ship.targets import Targets
 from triton_ops.ship.verification import verify
+from triton_ops_kernels import load
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")

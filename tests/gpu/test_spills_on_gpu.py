@@ -6,7 +6,7 @@ import pytest
 
 from triton_ops import cure_spills
 from triton_ops.device import probe
-from triton_ops.kernels import load
+from triton_ops_kernels import load
 
 pytestmark = pytest.mark.gpu
 

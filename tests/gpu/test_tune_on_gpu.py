@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops import ConfigSpace, FunctionKernel, Operation, Status, TensorSpec, TritonKernel, Work, kernels, tune
+import triton_ops_kernels as kernels
+from triton_ops import ConfigSpace, FunctionKernel, Operation, Status, TensorSpec, TritonKernel, Work, tune
 from triton_ops.backend import Packed
 from triton_ops.device import gpu_missing
 from triton_ops.typed import TypedTarget

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.gpu
 
 TUNES = """
 import contextlib, sys, time
-from triton_ops import kernels, tune
+from triton_ops import tune
+import triton_ops_kernels as kernels
 from triton_ops.device import Turns
 path, shape = sys.argv[1], tuple(map(int, sys.argv[2].split("x")))
 inner = Turns.turn

@@ -23,7 +23,8 @@ PROGRAM = """
 import json, sys, threading
 import pynvml
 import torch
-from triton_ops import compare, kernels, release_processes, time_ms, tune, tune_many
+from triton_ops import compare, release_processes, time_ms, tune, tune_many
+import triton_ops_kernels as kernels
 from triton_ops.request import TuneProblem
 from triton_ops.processes import WorkerProcess
 

@@ -58,7 +58,7 @@ def test_gated_mlps_are_right_against_a_reference_that_closes_over_its_tensors(t
     from benchmarks.correctness.closed_references import gated_mlp
     from benchmarks.correctness.verdicts import normal
 
-    from triton_ops import kernels
+    import triton_ops_kernels as kernels
 
     operation = kernels.load("gated_mlp")
     problem = operation.problem((512, 1024, 1024), "bfloat16")

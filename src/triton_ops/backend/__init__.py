@@ -5,7 +5,6 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 _NAMES = {
     ".callables": "FunctionKernel Source",
     ".compilers": "Compiler CompilerNeeds CompilesAhead PackedCompiler compiler_environment",
-    ".composed": "FormsKernel StagedKernel",
     ".constant_roles": "SourceRoles",
     ".descriptors": "matrix_descriptor",
     ".kernel_source": "ATOMICS OPERANDS KernelSource dotted_name last_name",
@@ -16,11 +15,14 @@ _NAMES = {
     ".portable": "Packed",
     ".private": "ArgumentSet Protection fill_with_poison",
     ".read_space": "ReadSpace",
-    ".roles": "Arguments CandidateError CompilesAtLaunch Executable Kernel LaunchesAlone MayCrash PreparedCall StandIn",
+    ".roles": (
+        "Arguments CandidateError CompiledByTriton CompilesAtLaunch Executable Kernel LaunchesAlone MayCrash "
+        "PreparedCall StandIn"
+    ),
     ".taken": "launches_are_taken launches_taken replaced",
     ".triton_compiler": "Built TritonCompiler",
     ".triton_kernel": "TritonKernel",
-    ".triton_process": "ScratchAllocator TritonProcess assembler_in_use installed_assemblers use_ptxas",
+    ".triton_process": "ScratchAllocator TritonProcess assembler_in_use installed_assemblers loaded use_ptxas",
 }
 
 if TYPE_CHECKING:
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.compilers import CompilesAhead as CompilesAhead
     from triton_ops.backend.compilers import PackedCompiler as PackedCompiler
     from triton_ops.backend.compilers import compiler_environment as compiler_environment
-    from triton_ops.backend.composed import FormsKernel as FormsKernel
-    from triton_ops.backend.composed import StagedKernel as StagedKernel
     from triton_ops.backend.constant_roles import SourceRoles as SourceRoles
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
     from triton_ops.backend.kernel_source import ATOMICS as ATOMICS
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.read_space import ReadSpace as ReadSpace
     from triton_ops.backend.roles import Arguments as Arguments
     from triton_ops.backend.roles import CandidateError as CandidateError
+    from triton_ops.backend.roles import CompiledByTriton as CompiledByTriton
     from triton_ops.backend.roles import CompilesAtLaunch as CompilesAtLaunch
     from triton_ops.backend.roles import Executable as Executable
     from triton_ops.backend.roles import Kernel as Kernel
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.triton_process import TritonProcess as TritonProcess
     from triton_ops.backend.triton_process import assembler_in_use as assembler_in_use
     from triton_ops.backend.triton_process import installed_assemblers as installed_assemblers
+    from triton_ops.backend.triton_process import loaded as loaded
     from triton_ops.backend.triton_process import use_ptxas as use_ptxas
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

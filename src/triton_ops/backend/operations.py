@@ -16,12 +16,20 @@ from triton_ops.backend.callables import FunctionKernel
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments, Kernel
 from triton_ops.base import Frozen, is_positive
-from triton_ops.exceptions import KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.exceptions import (
+    KernelTypeError,
+    MissingDependencyError,
+    SettingsError,
+    ShapeMismatchError,
+    UnsupportedDtypeError,
+)
 from triton_ops.space import ConfigSpace
 from triton_ops.values import Problem, TensorSpec, Tolerance, Work, as_callable, dtype_name
 
 _TENSORS_SHOWN = 4
-_CALLED = Upward["Callable[[Operation, tuple[Any, ...], dict[str, Any]], Any]"]("call an operation")
+_CALLED = Upward["Callable[[Operation, tuple[Any, ...], dict[str, Any]], Any]"]("a call of an operation")
+_SHIPPED = Upward["Callable[[str], Operation]"]("a shipped kernel")
+_SHIPPED_NAMES = Upward["Callable[[], tuple[str, ...]]"]("the names of shipped kernels")
 ArgumentSpecs = Mapping[str, "TensorSpec | bool | int | float | str | None"]
 
 
@@ -102,6 +110,24 @@ class Operation:
         Cost: the first call of a problem reads one file, and compiles.
         """
         return _CALLED.function(self, args, kwargs)  # it looks into records, and so stands above
+
+    @staticmethod
+    def shipped(name: str) -> Operation:
+        """The operation of the shipped kernel called `name`; the first call imports Triton.
+
+        Raises:
+            TargetError: No shipped kernel has this name.
+            MissingDependencyError: Triton, or the package of shipped kernels, is not installed.
+        """
+        return _SHIPPED.function(name)
+
+    @staticmethod
+    def shipped_names() -> tuple[str, ...]:
+        """The names of the shipped kernels; none where their package is not installed."""
+        try:
+            return _SHIPPED_NAMES.function()
+        except MissingDependencyError:
+            return ()
 
     @property
     def extents(self) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from weakref import WeakKeyDictionary
 
 from triton_ops import settings
 from triton_ops.backend.roles import Arguments
+from triton_ops.exceptions import PACKAGES
 from triton_ops.space import Tunable
 
 _TUNING_DECORATORS = {"autotune", "operation"}  # they name what may be tried, not what is computed
@@ -246,8 +247,7 @@ NEEDS = frozenset({
     *_VERSIONED, "cloudpickle", "msgspec", "numpy", "platformdirs", "rich", "scipy", "threadpoolctl", "typer",
 })  # fmt: skip
 """What this package imports of others, which every process that it starts finds by name, wherever it is."""
-_NAMED = NEEDS | {"triton_ops"}
-_OWN = "triton_ops."
+_NAMED = NEEDS.union(PACKAGES)
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class Home:
         """
         if self.by_content:
             return f"{module}.".startswith(f"{self.package}.")
-        if module.startswith(_OWN) and _package_by_content(module) is None:
+        if module.partition(".")[0] in PACKAGES and _package_by_content(module) is None:
             return False  # what this package does around a function is no part of it, also in a checkout of its source
         top = module.partition(".")[0]
         if self.package not in _VERSIONED and top == self.package and top != "builtins":
@@ -303,9 +303,9 @@ class Home:
 
     def version_of(self, module: str) -> str | None:
         """The version that the package of a module tells of itself; None of Python's, the user's and our own."""
-        if self.by_content and (self.holds(module) or module.startswith(_OWN)):
-            return None
         top = module.partition(".")[0]
+        if self.by_content and (self.holds(module) or top in PACKAGES):
+            return None
         if (package := sys.modules.get(top)) is None or top in sys.stdlib_module_names or Home("").holds(top):
             return None
         version = vars(package).get("__version__")

@@ -4,9 +4,11 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
     ".auto_tuner": "PerformanceProfile TritonAutoTuner compute_elementwise_metrics compute_gemm_metrics",
+    ".call_profile": "Advice profile_of",
     ".command_bench": "bench_command",
     ".comparing": "Comparison compare",
     ".correctness": "CorrectnessVerifier verify_fp8_accuracy verify_nan_inf_propagation",
+    ".judging": "judged_call",
     ".plain_configs": (
         "FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS ConfigCache filter_valid_configs generate_configs "
         "get_default_config"
@@ -20,12 +22,15 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.auto_tuner import TritonAutoTuner as TritonAutoTuner
     from triton_ops.benchmark.auto_tuner import compute_elementwise_metrics as compute_elementwise_metrics
     from triton_ops.benchmark.auto_tuner import compute_gemm_metrics as compute_gemm_metrics
+    from triton_ops.benchmark.call_profile import Advice as Advice
+    from triton_ops.benchmark.call_profile import profile_of as profile_of
     from triton_ops.benchmark.command_bench import bench_command as bench_command
     from triton_ops.benchmark.comparing import Comparison as Comparison
     from triton_ops.benchmark.comparing import compare as compare
     from triton_ops.benchmark.correctness import CorrectnessVerifier as CorrectnessVerifier
     from triton_ops.benchmark.correctness import verify_fp8_accuracy as verify_fp8_accuracy
     from triton_ops.benchmark.correctness import verify_nan_inf_propagation as verify_nan_inf_propagation
+    from triton_ops.benchmark.judging import judged_call as judged_call
     from triton_ops.benchmark.plain_configs import FP8_GEMM_CONFIGS as FP8_GEMM_CONFIGS
     from triton_ops.benchmark.plain_configs import GATED_MLP_CONFIGS as GATED_MLP_CONFIGS
     from triton_ops.benchmark.plain_configs import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS

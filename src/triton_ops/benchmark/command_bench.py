@@ -8,13 +8,13 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, TypeAlias
 
+from triton_ops._faces import Upward
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.benchmark.comparing import Comparison, Manner, compare_contestants, duel_policy, rounds_bar
-from triton_ops.benchmark.rivals import KernelRow, KernelRun, rows_of
 from triton_ops.benchmark.timing import Contestant
-from triton_ops.device import gpu_missing, probe
+from triton_ops.device import probe
 from triton_ops.dispatch import Decision, would_run
-from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, UntunedError
+from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError, UntunedError
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import TuneOptions, device_for
 from triton_ops.space import Config, ConfigSpace
@@ -25,7 +25,7 @@ from triton_ops.values import Key, Measurement, Problem, dtype_name
 _ALL_KERNELS = "kernels"  # the TARGET that stands for all shipped kernels
 _WINNER, _DEFAULT = "winner", "default"
 _HEADER = ("", "config", "p20 ms", "median ms", "p80 ms", "spread", "what")
-_KERNELS_HEADER = ("kernel", "problem", "beside", "ms", "other ms", "speed", "interval", "verdict", "config")
+_BENCH_KERNELS = Upward[Callable[..., Facts]]("a comparison of all shipped kernels")
 _Target: TypeAlias = Operation | Callable[..., Any]
 _WithOrigin: TypeAlias = tuple[Mapping[str, Any], str]  # a config, and where it comes from
 
@@ -241,9 +241,9 @@ def bench_command(
     if target == _ALL_KERNELS:
         one = {"B": other, "--shape": shape, "--dtype": dtype, "--arg": arg, "--config": config, "--config-b": config_b,
                "--reference": reference, "--no-check": no_check}  # fmt: skip
-        run = KernelRun(seconds=seconds, device=device or "cuda", cold=not warm, cache_dir=options.cache_dir)
+        _refuse([name for name, value in one.items() if value])
         with only_data_on_stdout():
-            return _bench_kernels(run, {name: bool(v) for name, v in one.items()})
+            return _BENCH_KERNELS.function(seconds, device or "cuda", not warm, options.cache_dir)
     policy = duel_policy(None, seconds)  # bad options are refused before the target's code runs
     configs = parse_config(config, "--config"), parse_config(config_b, "--config-b")
     problem = TypedProblem.of(shape, dtype, arg=arg)
@@ -303,30 +303,9 @@ def _contestant_json(contestant: BenchContestant, times: Measurement | None) -> 
     }  # fmt: skip
 
 
-def _bench_kernels(run: KernelRun, refused: dict[str, bool]) -> Facts:
-    """Compare every shipped kernel with its rivals; no option in `refused` may have been typed."""
-    if options := [name for name, is_typed in refused.items() if is_typed]:
+def _refuse(typed: list[str]) -> None:
+    """Refuse options that are of one kernel."""
+    if typed:
         what = f"`bench {_ALL_KERNELS}`, which takes every kernel at its named problems"
         hint = "name one kernel: triton-ops bench softmax"
-        raise SettingsError(f"{', '.join(options)} cannot be given with {what}", hint=hint)
-    if run.device.startswith("cuda") and (missing := gpu_missing()) is not None:
-        message = f"`bench {_ALL_KERNELS}` needs a GPU: {missing}"
-        raise DeviceError(message, run.device, "none", hint=DeviceError.NO_GPU)
-    device = probe(run.device).name
-    rows = []
-    for row in rows_of(run):
-        rows.append(row)
-        tell(f"{row.kernel} {row.problem} beside {row.rival}: {_speed(row)} {row.verdict}".replace("  ", " "))
-    facts = Facts("bench kernels", {"device": device, "rows": rows})
-    facts.text(f"{len(rows)} comparisons on {device}")
-    return facts.table(_KERNELS_HEADER, list(map(_kernel_row, rows)), _KERNELS_HEADER[3:7])
-
-
-def _kernel_row(row: KernelRow) -> list[str]:
-    interval = "-" if row.interval is None else f"{row.interval[0]:.3f} to {row.interval[1]:.3f}"
-    times = ["-" if ms is None else f"{ms:.4g}" for ms in (row.kernel_ms, row.rival_ms)]
-    return [row.kernel, row.problem, row.rival, *times, _speed(row) or "-", interval, row.verdict, row.origin]
-
-
-def _speed(row: KernelRow) -> str:
-    return "" if row.speedup is None else f"{row.speedup:.3f}"
+        raise SettingsError(f"{', '.join(typed)} cannot be given with {what}", hint=hint)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from triton_ops._faces import Upward
 from triton_ops.backend import Arguments
 from triton_ops.base import Host, StoredFile
 from triton_ops.benchmark.auto_tuner import PerformanceProfile, metrics_of
@@ -18,12 +19,9 @@ from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
 from triton_ops.benchmark.judging import judged_call
 from triton_ops.benchmark.plain_configs import checked_runs
-from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, scaled_product
 from triton_ops.benchmark.timing import counted_times
 from triton_ops.device import TorchDevice, probe
 from triton_ops.exceptions import SettingsError, WrongResultError
-from triton_ops.kernels import load
-from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
 from triton_ops.request import device_of
 from triton_ops.timing import DuelPolicy
 from triton_ops.values import KernelMetrics
@@ -193,7 +191,8 @@ def _check_kind(entry: Any, kind: type) -> None:
 
 
 Metrics = Callable[[float], KernelMetrics]
-_Case = tuple[dict[str, Any], PerformanceProfile]  # the tensors of a problem, and its work
+_Case = tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], PerformanceProfile]
+_CASE = Upward[Callable[[str, tuple[int, ...], str, str], _Case]]("a benchmark of a shipped kernel")
 _metrics = partial(metrics_of, name="compute_metrics_fn")
 _ROUNDS = 24  # of a comparison with the default number of runs
 
@@ -319,12 +318,7 @@ class BenchmarkSuite:
         Raises:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
-
-        def case(batch: int, seq: int, hidden: int, head_dim: int) -> _Case:
-            tensors = RMSNormRoPEInput.from_shapes(batch, seq, hidden, head_dim, dtype).create_tensors(device)
-            return tensors, PerformanceProfile.elementwise(batch * seq * hidden, tensors["x"].element_size())
-
-        return self._beside("fused_rmsnorm_rope", plain_rmsnorm_rope, sizes, 4, device, case)
+        return self._beside("fused_rmsnorm_rope", sizes, 4, dtype, device)
 
     def benchmark_gated_mlp(
         self, sizes: Iterable[tuple[int, int, int, int]], dtype: str = "float16", device: str = "cuda"
@@ -334,12 +328,7 @@ class BenchmarkSuite:
         Raises:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
-
-        def case(batch: int, seq: int, hidden: int, inner: int) -> _Case:
-            tensors = GatedMLPInput.from_shapes(batch, seq, hidden, inner, dtype).create_tensors(device)
-            return tensors, PerformanceProfile.gated_mlp(batch * seq, inner, hidden, tensors["x"].element_size())
-
-        return self._beside("fused_gated_mlp", plain_gated_mlp, sizes, 4, device, case)
+        return self._beside("fused_gated_mlp", sizes, 4, dtype, device)
 
     def benchmark_fp8_gemm(self, sizes: Iterable[tuple[int, int, int]], device: str = "cuda") -> list[ComparisonResult]:
         """Compare `fp8_gemm` with `torch._scaled_mm`, both with promoted sums, at problems of (M, N, K).
@@ -347,13 +336,7 @@ class BenchmarkSuite:
         Raises:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
-
-        def case(M: int, N: int, K: int) -> _Case:
-            tensors = FP8GEMMInput.from_shapes(M, N, K).create_tensors(device)
-            tensors["b"] = tensors["b"].t().contiguous().t()  # both read 8-bit floats fastest along K
-            return tensors, PerformanceProfile.gemm(M, N, K, 1)
-
-        return self._beside("fp8_gemm", scaled_product, sizes, 3, device, case)
+        return self._beside("fp8_gemm", sizes, 3, "float8_e4m3fn", device)
 
     def generate_report(self, format: str = "text") -> str:
         """The report as `text` or `json`.
@@ -372,18 +355,16 @@ class BenchmarkSuite:
         """
         self.report.save(filepath, format)
 
-    def _beside(
-        self, name: str, plain: Callable[..., Any], sizes: Any, extents: int, device: str, case: Callable[..., _Case]
-    ) -> list[ComparisonResult]:
+    def _beside(self, name: str, sizes: Any, extents: int, dtype: str, device: str) -> list[ComparisonResult]:
         """The public function of a shipped kernel beside a plain one, at each problem of so many extents."""
         problems = list(sizes) if isinstance(sizes, Iterable) else None
         if problems is None or any(not isinstance(each, (tuple, list)) or len(each) != extents for each in problems):
             raise SettingsError(f"sizes is {sizes!r}; it must be a list of problems, each of {extents} extents")
         if problems:
             probe(device)
-        kernel, comparisons = load(name.removeprefix("fused_"), name), []
+        comparisons = []
         for size in problems:
-            tensors, profile = case(*size)
+            kernel, plain, tensors, profile = _CASE.function(name, size, dtype, device)
             comparisons.append(
                 self.compare_with_pytorch(kernel, plain, name, size, compute_metrics_fn=profile.metrics, **tensors)
             )

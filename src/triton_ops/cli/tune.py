@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops import kernels as shipped
-from triton_ops import lint
+from triton_ops._faces import Upward
 from triton_ops.backend import Operation
 from triton_ops.base import counted, gain_text
 from triton_ops.device import probe
-from triton_ops.exceptions import SettingsError, TuningFailedError
+from triton_ops.exceptions import MissingDependencyError, SettingsError, TuningFailedError
 from triton_ops.many import ListedTune, RunOptions
 from triton_ops.records import Record
 from triton_ops.report import watched
@@ -27,6 +26,7 @@ from triton_ops.tuner import Listener, ProgressBar, RequestedTune
 from triton_ops.typed import TypedProblem, TypedTarget, named_function
 from triton_ops.values import Tolerance, Trial, TuningResult, dtype_name
 
+_HINTS = Upward[Callable[[Operation], list[str]]]("hints of pitfalls")
 _LISTS = "--problems, --all and --from-misses"
 _LISTS_OF = {
     "--most": "--from-misses", "--kernels": "--problems and --from-misses", "--each-s": _LISTS, "--engine": _LISTS,
@@ -108,7 +108,7 @@ def tune_command(
             return tune_from_misses(run, targets or (), most, kernels or ())
         with only_data_on_stdout():
             among = None if problems is None else load_kernels(kernels or ())
-        return run.tune(problems, targets or shipped.names(), lambda text: TypedTarget(text).load(among))
+        return run.tune(problems, targets or Operation.shipped_names(), lambda text: TypedTarget(text).load(among))
     target = _one_target(targets, typed)
     typed_target = TypedTarget(target, options.cache_dir, TypedProblem.of(shape, dtype, space, arg), widen=widen)
     _check(dtype, device, options.cache_dir)
@@ -190,7 +190,11 @@ def _tuned(operation: Operation, problem: TuneProblem, options: TuneOptions, lis
 
 def _tell_hints(operation: Operation, statuses: list[str]) -> None:
     if "wrong" in statuses:  # the linter takes NumPy along, which a tune without a wrong result does not need
-        for line in lint.hints(operation):
+        try:
+            lines = _HINTS.function(operation)
+        except MissingDependencyError as error:
+            lines = [f"{error}"]
+        for line in lines:
             tell(line, "hint", "yellow")
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from triton_ops import backend
 from triton_ops.backend import Arguments, KernelSource, Layers, Protection, SourceRoles
 from triton_ops.base import canonical_json
-from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, KernelTypeError, SpaceError
+from triton_ops.exceptions import PACKAGES, ConfigCollisionError, FixedGridWarning, KernelTypeError, SpaceError
 from triton_ops.records import NotedCall
 from triton_ops.request import spec_of
 from triton_ops.space import ConfigSpace, UnlistedSpace, checked_value
@@ -191,7 +191,7 @@ def computed(heuristics: Heuristics, arguments: Mapping[str, Any], grid: Any) ->
     return results
 
 
-_OURS = ("triton_ops", "triton")
+_OURS = ("triton", *PACKAGES)
 _AXES = 3
 _MOST = 4_096  # configs of a space for which the grid is evaluated ahead
 

@@ -24,11 +24,11 @@ from typing import Any
 
 from triton_ops.base import Page, StoredFile, gain_text
 from triton_ops.exceptions import DeviceError, RunLogError
-from triton_ops.lab import in_order
 from triton_ops.processes import Child
 from triton_ops.records import Run
 from triton_ops.report.report_tables import RunComparison, comparisons_of, problem_map
 from triton_ops.report.run_facts import RaceEntry, Report, TrialRow
+from triton_ops.space import Tunable
 from triton_ops.terminal import PageServer
 from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
@@ -111,7 +111,7 @@ def _trial_rows(report: Report, rows: Sequence[TrialRow]) -> dict[str, Any]:
     names = list(dict.fromkeys((*tunables, *(name for config in configs for name in config))))
     places: dict[str, dict[str, int]] = {name: {} for name in names}
     for name, values in tunables.items():
-        for value in in_order(values):
+        for value in Tunable.in_order(values):
             _place(places[name], str(tuple(value) if isinstance(value, list) else value))
     errors: dict[str, int] = {}
     fates: dict[str, int] = {}

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
 
+from triton_ops._faces import Upward
 from triton_ops.base import cached_property, gain_text
 from triton_ops.device import Placed, Roofline
-from triton_ops.exceptions import RecordingError
-from triton_ops.lab import Sensitivity
+from triton_ops.exceptions import MissingDependencyError, RecordingError
 from triton_ops.records import Finalist, Record, Run, TrialOrigin, lock_of
 from triton_ops.ship import OPTIONS
 from triton_ops.space import Config
 from triton_ops.timing import Interval
 from triton_ops.values import Status, Trial
 
+_SENSITIVITY = Upward[Callable[[Run], Any]]("the tunables that matter")
 _FLOAT = re.compile(r"^(b?)fp?(?=\d)")  # Triton's `fp32` and `bf16` are its `float32` and `bfloat16`
 _NAMED = re.compile(r"(torch|triton\.language):(\w+)|[\w.]+:(\w+(?:\.\w+)+)")
 
@@ -274,11 +275,11 @@ class Report:
         return {name: str(value) for name, value in facts.items() if value not in ("", None)}
 
     @cached_property
-    def sensitivity(self) -> Sensitivity | str:
-        """The tunables that matter, or the reason why that cannot be said."""
+    def sensitivity(self) -> Any:
+        """The tunables that matter, as a `Sensitivity` of the lab; or the reason why that cannot be said, a text."""
         try:
-            return Sensitivity.of_run(self.run)
-        except RecordingError as error:
+            return _SENSITIVITY.function(self.run)
+        except (RecordingError, MissingDependencyError) as error:
             return error.message
 
     @property

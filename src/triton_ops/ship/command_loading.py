@@ -26,7 +26,6 @@ from triton_ops.exceptions import (
     TargetError,
     TritonKernelError,
 )
-from triton_ops.kernels import names as kernel_names
 from triton_ops.many import Job, JobPlace, ListedTune, ManyResult, ProblemOutcome, RunOptions, run_jobs
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, Miss, Misses, NotedCall, cache_folder, store_in
 from triton_ops.request import TuneOptions, TuneProblem, TuneRequest
@@ -51,7 +50,7 @@ def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
     """The objects that KERNELS name, by the TARGET of each; those of a file or module are the ones that it declares."""
     objects: dict[str, Any] = {}
     for text in dict.fromkeys(texts):
-        if ":" in text or text in kernel_names():
+        if ":" in text or text in Operation.shipped_names():
             objects[text] = TypedTarget(text).object()
             continue
         values = vars(module_at(text))

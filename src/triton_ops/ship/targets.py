@@ -18,11 +18,11 @@ from inspect import getattr_static
 from itertools import product
 from typing import Any
 
-from triton_ops import dispatch, kernels
+from triton_ops import dispatch
 from triton_ops.backend import Arguments, Compiler, Executable, FunctionKernel, Kernel, Operation, StandIn
 from triton_ops.base import cached_property, canonical_json
 from triton_ops.device import DeviceSpec, Target
-from triton_ops.exceptions import KernelTypeError, NotLoadedError, SpaceError, TargetError, TritonKernelError
+from triton_ops.exceptions import PACKAGES, KernelTypeError, NotLoadedError, SpaceError, TargetError, TritonKernelError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.space import Config, ConfigSpace, why_not_of_a_file
 from triton_ops.values import (
@@ -71,7 +71,7 @@ class Targets:
     def find(self, name: str) -> Named:
         """The operation or the kernel that records call `name`; NotLoadedError if there is none."""
         if name not in self._targets:
-            target = kernels.load(name) if name in kernels.names() else _declaration(name)
+            target = Operation.shipped(name) if name in Operation.shipped_names() else _declaration(name)
             if target is None or as_target(target).name != name:
                 message = f"{name} is not loaded; loaded are {', '.join(self._own_names) or 'shipped kernels alone'}"
                 raise NotLoadedError(message, hint=_OF_A_PROGRAM if name.startswith("__main__:") else _NAME_IT)
@@ -84,7 +84,7 @@ def is_declared(candidate: Any) -> bool:
 
     A function is none: whoever names its module has not said that it may be called with what a file holds.
     """
-    if {"triton", "triton_ops"}.isdisjoint(str(kind.__module__).partition(".")[0] for kind in type(candidate).__mro__):
+    if {"triton", *PACKAGES}.isdisjoint(str(kind.__module__).partition(".")[0] for kind in type(candidate).__mro__):
         return False
     try:
         return not isinstance(as_target(candidate), FunctionKernel)

@@ -43,6 +43,16 @@ class Tunable:
     def __iter__(self) -> Iterator[Value]:
         return iter(self.values)
 
+    @staticmethod
+    def are_numbers(values: Sequence[Any]) -> bool:
+        """Return True for numbers, which have an order of their own."""
+        return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+
+    @staticmethod
+    def in_order(values: Sequence[Any]) -> tuple[Any, ...]:
+        """Numbers in rising order, whatever theirs in a space, where the default's may come first; others as is."""
+        return tuple(sorted(values)) if Tunable.are_numbers(values) else tuple(values)
+
     def check(self, name: str) -> Tunable:
         """Check the values and return this tunable, or one with the plain values that they are."""
         if not self.values:

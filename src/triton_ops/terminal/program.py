@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from triton_ops import settings
+from triton_ops._faces import imported as imported_from
 from triton_ops.base import cached_property
 from triton_ops.exceptions import (
     CacheError,
@@ -43,7 +44,7 @@ _ONE_LINE = 1 << 20  # columns, more than any text has
 _UNITS = {"ms": 1e-3, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 _DURATION = re.compile(rf"(\d+\.?\d*) ?({'|'.join(_UNITS)})")
 NO_FILES = "no files"  # the last line, where the shell is not to propose names of files
-_Place: TypeAlias = tuple[str, str, str]  # a room, the function in its face, and the short help
+_Place: TypeAlias = tuple[str, str, str]  # a room or another package, its function, and the short help
 _COMPLETION = ("terminal", "completion_command", "Print what makes a shell complete.")
 _USAGE_ERROR = typer.BadParameter.__mro__[1]  # typer keeps click's class in different places from version to version
 _CODES = {
@@ -327,8 +328,15 @@ def imported(command: _ImportedLater) -> Any:
     return whole
 
 
-def _named(room: str, name: str) -> Any:
-    return getattr(import_module(f"triton_ops.{room}"), name)
+def _named(place: str, name: str) -> Any:
+    """What a room calls by this name, or another package: the module that an entry point names for it, else itself."""
+    module = f"triton_ops.{place}"
+    if place.startswith("triton_ops_"):
+        entries = import_module("importlib.metadata").entry_points(group="triton_ops.commands", name=place)
+        module = next((entry.module for entry in entries), place)
+    first, _, rest = name.partition(".")
+    value = imported_from(module, first, "this command")
+    return getattr(value, rest) if rest else value
 
 
 def _shared() -> Iterator[Any]:

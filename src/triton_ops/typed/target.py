@@ -23,7 +23,6 @@ from triton_ops import dispatch
 from triton_ops.backend import Arguments, FunctionKernel, Layers, Operation, standing_in
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import DeviceError, NotLoadedError, SpaceError, TargetError, alternatives
-from triton_ops.kernels import load, names
 from triton_ops.typed.problem import TypedProblem, named_object
 
 _STAND_IN = "sm_90"  # where no GPU is named
@@ -279,9 +278,9 @@ def _method(kind: Any, way: str) -> Callable[..., Any]:
 
 
 def _shipped(name: str) -> Operation:
-    if name in names():
-        operation: Operation = load(name)
-        return operation
     if name.endswith(".py"):
         raise TargetError(f"{name} names a file, but nothing in it", hint=f"write {name}:NAME")
-    raise TargetError(f"there is no kernel {name!r}; {alternatives(name, names())}", hint=TargetError.FORMS)
+    names = Operation.shipped_names()
+    if names and name not in names:
+        raise TargetError(f"there is no kernel {name!r}; {alternatives(name, names)}", hint=TargetError.FORMS)
+    return Operation.shipped(name)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.planted_kernels import __name__ as planted_name
-from triton_ops import FunctionKernel, KernelTypeError, kernels
+from triton_ops import FunctionKernel, KernelTypeError
 from triton_ops.backend import Arguments, Packed, TritonKernel, portable
 
 HERE = 5
@@ -54,16 +54,6 @@ def test_a_function_by_value_keeps_the_file_that_its_source_is_read_from():
     for by_value in (True, False):
         content = Packed.of(outer, by_value=by_value).content
         assert elsewhere(content, "[it.__code__.co_filename, it().__code__.co_filename]") == [__file__, __file__]
-
-
-@pytest.mark.processes
-@pytest.mark.triton
-def test_a_shipped_kernel_goes_by_its_name_and_keeps_its_identity():
-    operation = kernels.load("matmul")
-    result = Packed.of(operation.kernel).content
-    assert len(result) < 2000
-    assert elsewhere(result, "dict(it.identity)") == dict(operation.kernel.identity)
-    assert elsewhere(result, "it.cache_key") == operation.kernel.cache_key
 
 
 @pytest.mark.processes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,12 +14,10 @@ import triton
 import triton.language as tl
 
 from tests import plain_product
-from triton_ops.backend import Arguments, FormsKernel, LauncherKernel, TritonCompiler, TritonKernel
+from triton_ops.backend import Arguments, LauncherKernel, TritonCompiler, TritonKernel
 from triton_ops.backend.kernel_source import Blocks, SteppedDimension, blocks_of
 from triton_ops.device import Target
 from triton_ops.device.datasheets import TARGETS
-from triton_ops.kernels import load, names
-from triton_ops.kernels.matmul import plain
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Resources, Status, TensorSpec
 
@@ -243,14 +240,6 @@ def test_a_condition_holds_where_it_does_whatever_is_not_known(known):
     assert [size for _, size in blocks_of(conditional, known).ranges] == [size for size in holds if holds[size]]
 
 
-def test_accumulators_that_spill_are_put_off_in_the_shipped_product():
-    problem = plain.problem((4096, 4096, 4096), "bf16")
-    given = Arguments(keyword=dict(problem.arguments))
-    judged = [verdict(config, given, kernel=plain.kernel) for config in plain.space_for(problem)]
-    assert sum(result is not None for result in judged) == 48
-    assert all("accumulator" in result.reason for result in judged if result is not None)
-
-
 def test_a_kernel_without_source_is_not_judged():
     space = {}
     exec("def f(x, BLOCK): pass", space)
@@ -275,17 +264,6 @@ def test_only_configs_that_cannot_be_launched_are_refused(arch, warps, rows, col
     assert (result is None or result.deferred) == possible
     assert result is None or re.search(r"\d", result.reason)
     assert result is None or result.status in (Status.CONSTRAINT, Status.RESOURCES, Status.DEFERRED)
-
-
-@pytest.mark.parametrize("name", names())
-def test_no_default_of_a_shipped_kernel_is_refused_or_deferred(name):
-    operation = load(name)
-    for shape, dtype in operation.problems.values():
-        problem = operation.problem(shape, dtype)
-        default = operation.space_for(problem).default
-        for target in TARGETS.values():
-            ahead = TritonCompiler(operation.kernel, Arguments(keyword=dict(problem.arguments)), target)
-            assert ahead.objection(default) is None
 
 
 @triton.jit
@@ -337,11 +315,3 @@ def test_a_function_that_launches_too_many_blocks_is_refused_before_a_kernel_is_
         Status.GRID,
         "its grid has 131,072 blocks on axis 1; sm_90 takes 65,535 there",
     )
-
-
-def test_a_form_is_refused_for_its_own_grid():
-    few = TritonKernel(filled, grid=lambda _: (1,), outputs=("x",))
-    forms = FormsKernel({"few": few, "many": replace(few, grid=lambda _: (1, 1, 1 << 16))}, default="few")
-    compiler = TritonCompiler(forms, Arguments((X, 1 << 20)), Target.named("sm_90"))
-    statuses = {form: compiler.grid_objection(Config(BLOCK=64, FORM=form)) for form in forms.forms}
-    assert {form: one and one.status for form, one in statuses.items()} == {"few": None, "many": Status.GRID}

@@ -213,7 +213,7 @@ sys.platform = {platform!r}
 import triton_ops
 from triton_ops.cli.app import main
 for module in pkgutil.walk_packages(triton_ops.__path__, "triton_ops."):
-    if not module.name.startswith(("triton_ops.kernels.", "triton_ops.__main__")):
+    if not module.name.startswith(("triton_ops_kernels.", "triton_ops.__main__")):
         try:
             importlib.import_module(module.name)
         except triton_ops.MissingDependencyError:

@@ -993,21 +993,6 @@ def test_numbers_of_numpy_are_numbers():
 # Shipped kernels
 
 
-@pytest.mark.processes
-@pytest.mark.triton
-def test_shipped_kernels_know_no_tuner():
-    pytest.importorskip("triton")
-    code = (
-        "import sys, triton_ops\n"
-        "functions = triton_ops.matmul, triton_ops.fused_rmsnorm_rope\n"
-        "print(*sorted(name for name in sys.modules if name.startswith('triton_ops.')), sep='\\n')\n"
-    )
-    imported = said_by(in_another_process(code)).splitlines()
-    assert "triton_ops.kernels.matmul.kernel" in imported
-    tuners = ("triton_ops.tuner", "triton_ops.autotuner", "triton_ops.evaluation", "triton_ops.compilation")
-    assert [name for name in imported if name.startswith(tuners)] == []
-
-
 def test_the_device_0_is_a_label_as_others():
     tuner = Kernel().tuner()
     first = tuner.tune(problem_size=(1024,), device=0)

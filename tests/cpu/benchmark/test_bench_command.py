@@ -8,7 +8,7 @@ import re
 import pytest
 
 from triton_ops.benchmark.command_bench import label
-from triton_ops.device import gpu_missing, probe
+from triton_ops.device import probe
 from triton_ops.exceptions import SpaceError
 from triton_ops.space import Config
 from triton_ops.typed.problem import parse_config
@@ -283,13 +283,6 @@ def test_bad_input_is_one_line_and_a_code(cli, targets, words, code, said):
     assert ran.err.count("\n") == 1
 
 
-@pytest.mark.skipif(gpu_missing() is None, reason="there is a GPU")
-def test_a_shipped_kernel_needs_its_device(cli):
-    ran = cli("bench", "matmul", "--shape", "64x64x64", "--config", "BM=64")
-    assert (ran.code, ran.out) == (3, "")
-    assert "matmul runs on a GPU, and there is none" in ran.err
-
-
 def test_configs_are_read_as_they_are_written():
     assert parse_config([], "--config") is None
     assert parse_config(["BM=64,layout=nt", "flag=true,scale=0.5"], "--config") == {
@@ -304,20 +297,6 @@ def test_configs_are_read_as_they_are_written():
 def test_labels_are_the_values():
     assert label(Config(BLOCK=128, num_warps=4)) == "128/4"
     assert label(Config()) == "-"
-
-
-def test_all_kernels_need_a_gpu(cli):
-    ran = cli("bench", "kernels", "--device", "cpu")
-    assert ran.code == 3
-    assert "runs on cuda, not on cpu" in ran.err
-
-
-@pytest.mark.skipif(gpu_missing() is None, reason="there is a GPU")
-def test_without_a_gpu_nobody_is_sent_to_the_cpu_for_all_kernels(cli):
-    ran = cli("bench", "kernels")
-    assert (ran.code, ran.out) == (3, "")
-    assert "`bench kernels` needs a GPU" in ran.err
-    assert "--device cpu" not in ran.err
 
 
 @pytest.mark.parametrize("words", [["softmax"], ["--shape", "4x4"], ["--dtype", "bf16"], ["--config", "BM=16"]])

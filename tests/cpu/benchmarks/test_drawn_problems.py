@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 
 from benchmarks.shipped import drawn_problems
 
-from triton_ops import kernels
+import triton_ops_kernels as kernels
 
 
 def test_a_seed_draws_the_same_problems_and_another_one_others():

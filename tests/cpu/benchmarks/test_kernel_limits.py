@@ -8,9 +8,9 @@ from benchmarks.shipped import kernel_limits, kernels_gpu
 from benchmarks.shipped.kernel_limits import LIMITS, MET, MISSED, NOISE, UNMEASURED, Limit, outcomes
 from benchmarks.shipped.kernels_gpu import gains, kept_rows, merged
 
-from triton_ops import kernels
-from triton_ops.benchmark.rivals import KernelRow
+import triton_ops_kernels as kernels
 from triton_ops.device import DeviceSpec
+from triton_ops_kernels.rivals import KernelRow
 
 
 def row(speed, rival="library", problem="1024", *, kernel="matmul", width=0.01, config=None, **more):

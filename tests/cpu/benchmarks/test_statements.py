@@ -139,7 +139,7 @@ def test_each_part_is_run_once_on_a_gpu_in_the_order_of_its_file(monkeypatch):
     (jobs, visible, anywhere), (one, needed, apart), *names = runs
     assert (jobs, visible, one, needed, names) == (3, False, 1, True, ["drawn_graphs"])
     assert {*anywhere, *apart, *names} == {part for row in chosen for part in (*row.tests, *row.gpu)}
-    offline = [test.rpartition("::")[2] for test in anywhere if "test_offline" in test]
+    offline = [test.rpartition("::")[2] for test in anywhere if "_offline" in test]
     assert offline[0] == "test_shared_memory_before_llvm_is_that_of_the_full_compile"
     assert set(ends) == {*anywhere, *apart, *names, *(check for row in chosen for check in row.figures)}
 

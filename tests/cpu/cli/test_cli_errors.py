@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.records import record
-from triton_ops.device import gpu_missing
-from triton_ops.exceptions import CacheError, DeviceError
+from triton_ops.exceptions import CacheError
 from triton_ops.records import cache_folder
 from triton_ops.records.store import open_store
 
@@ -84,7 +83,7 @@ bad_reference = picky(reference=lambda x, share: refuse())
 SPACE = ["--space", "a=1,2"]
 T = "<target>"  # stands for the target file's path
 HUGE = f"{2**31}x{2**31}"
-NO_GPU = pytest.mark.skipif("gpu_missing() is None", reason="there is a GPU here")
+
 
 # words, exit code, what the message must say
 BEFORE_IMPORT = [
@@ -135,8 +134,6 @@ BEFORE_IMPORT = [
     ([T, *SPACE], 2, "<target> names a file, but nothing in it"),
     ([f"{T}:", *SPACE], 2, "lacks what stands after the colon"),
     ([":plain", *SPACE], 2, "lacks what stands before the colon"),
-    (["matmull"], 2, "there is no kernel 'matmull'; close are matmul"),
-    (["softmx"], 2, "there is no kernel 'softmx'; close are softmax"),
     (["no_file.py:f", *SPACE], 2, "there is no file no_file.py"),
     (["no_module:f", *SPACE], 2, "there is no module no_module"),
     (["json.no_module:f", *SPACE], 2, "there is no module json.no_module"),
@@ -178,16 +175,6 @@ AFTER_IMPORT = [
     ([f"{T}:bad_space"], 2, "the space of target:picky.<locals>.picky raised KeyError: 'refused'"),
     ([f"{T}:bad_work"], 2, "the work of target:picky.<locals>.picky raised KeyError"),
     (["time:sleep", *SPACE], 2, "time:sleep does not tell its parameters"),
-]
-SHIPPED = [
-    (["matmul"], 2, "matmul needs a shape: MxNxK"),
-    (["matmul", "--shape", "64"], 2, "matmul takes 3 extents, MxNxK; 64 has 1"),
-    (["matmul", "--shape", "64x64x64,64"], 2, "matmul takes one shape, MxNxK, not 2"),
-    (["matmul", "--shape", "64x64x64", "--dtype", "fp64"], 2, "matmul does not take float64; it takes bfloat16"),
-    (["matmul", "--shape", "64x64x64", "--space", "BMM=64"], 2, "matmul has no tunable BMM; close are BM"),
-    (["matmul", "--shape", "64x64x64", "--device", "cpu"], 3, "matmul runs on cuda, not on cpu"),
-    (["matmul", "--shape", HUGE + "x99999999"], 2, "a tile would span"),
-    (["rmsnorm_rope", "--shape", "1x1x4095x4"], 2, "hidden size 4095 is no multiple of 4 heads"),
 ]
 
 
@@ -239,25 +226,6 @@ def test_refused_before_the_target_is_imported(refused, target, words, code, mes
 @pytest.mark.parametrize(("words", "code", "message"), AFTER_IMPORT)
 def test_refused_before_anything_runs(refused, words, code, message):
     assert refused(words, code, message).code == code
-
-
-@pytest.mark.triton
-@pytest.mark.parametrize(("words", "code", "message"), SHIPPED)
-def test_refused_by_a_shipped_kernel(refused, words, code, message):
-    pytest.importorskip("triton")
-    assert refused(words, code, message).code == code
-
-
-@pytest.mark.triton
-@NO_GPU
-def test_a_gpu_where_there_is_none(refused):
-    plain = refused([f"{T}:plain", *SPACE, "--device", "cuda"], 3, f"device cuda cannot be used: {gpu_missing()}")
-    assert plain.code == 3
-    pytest.importorskip("triton")
-    shipped = refused(["matmul", "--shape", "64x64x64"], 3, "matmul runs on a GPU, and there is none")
-    assert DeviceError.NO_GPU in plain.err
-    assert DeviceError.NO_GPU in shipped.err
-    assert shipped.code == 3
 
 
 @pytest.mark.parametrize(

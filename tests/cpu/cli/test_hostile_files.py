@@ -4,56 +4,20 @@ import json
 import logging
 
 import pytest
-from benchmarks.robustness.hostile_files import attack, attacks
 
 from tests.records import record
 from triton_ops.base import DamagedError, Sealed
-from triton_ops.base import plain as _plain
 from triton_ops.benchmark import ConfigCache
-from triton_ops.cli.bundle import import_records
-from triton_ops.device import Calibration
-from triton_ops.exceptions import CacheError, ConfigValueError, RecordingError, TritonKernelError
-from triton_ops.lab.recording import read_recording
+from triton_ops.exceptions import CacheError, ConfigValueError
 from triton_ops.records import (
     RECORDS,
     DirectoryStore,
-    Lockfile,
-    MemoryStore,
-    Misses,
     Quarantine,
-    Run,
-    lockfile,
 )
 from triton_ops.records import store as lines
 from triton_ops.space import Config
 from triton_ops.terminal.console import printable
-from triton_ops.typed.problem import parse_space
 from triton_ops.values import Status, Trial
-
-
-@pytest.mark.usefixtures("steady_clock")
-def test_no_hostile_file_raises_hangs_or_is_believed(monkeypatch):
-    monkeypatch.setattr(lockfile, "_STILL_S", 0.0)  # nobody is writing these files: a refused one is not watched
-    with attacks() as each:
-        result = attack(each, files=400, seed=11, bit_step=307)
-    assert len(result) == 12
-    for name, one in result.items():
-        assert one.files >= 33
-        assert (name, dict(one.errors), one.altered, one.hangs) == (name, {}, [], 0)
-    assert sum(one.served for one in result.values()) > 100  # lines beside a damaged one still count
-
-
-@pytest.mark.usefixtures("steady_clock")
-def test_without_checksums_the_same_files_would_be_believed(monkeypatch):
-    """The attack would find it: this is what the checksums are for."""
-    with attacks() as each:
-        monkeypatch.setattr(_plain, "fingerprint", lambda _: each[0].expected and "0" * 32)
-        [one] = [one for one in each if one.kind.name == "quarantine"]
-        one.healthy = b"".join(
-            json.dumps({**json.loads(line), "checksum": "0" * 32}).encode() + b"\n" for line in one.healthy.splitlines()
-        )
-        result = attack([one], files=0, seed=0, bit_step=7)["quarantine"]
-    assert result.altered
 
 
 @pytest.mark.parametrize(
@@ -141,35 +105,6 @@ def test_tune_v_prints_no_escape_of_a_candidate_or_of_its_trace(cli, tmp_path, s
         assert some_run or "owned" in ran.err
 
 
-LIMITS = {
-    "f" * 32 + ".record.json": (4 << 20, lambda path: DirectoryStore(path.parent, RECORDS).get("f" * 32)),
-    "calibration/a100.json": (64 << 10, lambda path: Calibration.load(path.parents[1], "A100")),
-    "misses.jsonl": (32 << 20, lambda path: Misses(path.parent).read()),
-    "quarantine.jsonl": (1 << 30, Quarantine),
-    "run.jsonl": (1 << 30, Run.read),
-    "recording.json.gz": (1 << 30, read_recording),
-    "export.json": (64 << 20, lambda path: import_records(path, MemoryStore(RECORDS))),
-    "lock.json": (64 << 20, Lockfile.read),
-    "space.json": (64 << 20, lambda path: parse_space([str(path)])),
-}
-
-
-@pytest.mark.parametrize("name", LIMITS)
-def test_a_file_larger_than_its_kind_ever_is_is_refused_unread(tmp_path, name, caplog):
-    limit, read = LIMITS[name]
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    with path.open("wb") as file:
-        file.truncate(limit + 1)  # without content, so that it takes no room
-    reason = f"larger than {limit} bytes"
-    try:
-        assert not read(path) or name == "quarantine.jsonl"
-    except TritonKernelError as error:
-        assert reason in error.message  # noqa: PT017 - some readers warn, some raise
-    else:
-        assert [reason in message for message in caplog.messages] == [True]
-
-
 def test_facts_of_a_record_are_nested_two_deep_at_most():
     flat = record(guard={"a": {"b": [1]}, "c": [{"d": 1}]})
     assert RECORDS.loads(RECORDS.dumps(flat)) == flat
@@ -202,11 +137,3 @@ def test_of_a_file_without_a_sound_line_the_rest_is_not_read(tmp_path, caplog, m
     path.write_bytes(b"x\n" * 10 + sound)
     assert len(Quarantine(path)) == 0
     assert ["9 lines are" in caplog.messages[0], "10 lines and the rest are" in caplog.messages[1]] == [True, True]
-
-
-def test_a_cache_file_of_another_tuner_is_bounded_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("triton_ops.base.plain._MOST_CONTAINERS", 100)
-    path = tmp_path / "cache.json"
-    path.write_text('{"tune_params": ' + "[" * 101)
-    with pytest.raises(RecordingError, match="more than 100 lists and objects"):
-        read_recording(path)

@@ -17,7 +17,7 @@ from triton_ops.values import KernelMetrics, Measurement, Status, Trial, TuningR
 COMMAND = shlex.join(["triton-ops", "explain", "profile", "run", "--", "python", "a file.py", "--with", "w" * 30])
 
 
-@pytest.mark.parametrize("command", ["", "explain", "exchange export", "lock verify"])
+@pytest.mark.parametrize("command", ["", "tune", "exchange export", "lock verify"])
 def test_help_fits(cli, command):
     narrow, wide = (cli(*command.split(), "--help", columns=columns).out for columns in (60, 2000))
     assert max(map(len, narrow.splitlines())) <= 60

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,7 +28,6 @@ from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.compilation import pool as compile_pool  # noqa: E402
 from triton_ops.device import Target, gpu_missing, spec_named  # noqa: E402
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402
-from triton_ops.kernels import load  # noqa: E402
 from triton_ops.processes import child as descriptors  # noqa: E402
 from triton_ops.processes import fork_servers  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
@@ -254,17 +252,6 @@ def test_the_launching_process_compiles_nothing():
     finally:
         triton.knobs.compilation.listener = None
     assert hits == [True]
-
-
-def test_compilers_of_a_kernel_that_needs_no_torch_have_none(started):
-    operation = load("matmul")
-    arguments = Arguments(keyword=dict(operation.problem((64, 64, 64), "float16").arguments))
-    space = list(operation.space_for(operation.problem((64, 64, 64), "float16")))
-    with CompilePool(TritonCompiler(operation.kernel, arguments, TARGET), workers=2) as pool:
-        assert [pool.submit(config).result().launchable for config in space[:2]] == [True, True]
-        mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in started()]
-    assert any("libtriton" in text for text in mapped)
-    assert not any("libtorch" in text for text in mapped)
 
 
 def test_a_grid_is_asked_where_it_can_do_no_harm():
@@ -704,62 +691,6 @@ def test_what_a_script_or_a_cell_makes_is_compiled_under_its_own_key(tmp_path, m
     script.write_text(MANY)
     program = [script] if form == "script" else ["-c", cell(MANY)]
     assert script_ran(tmp_path, *program, "one", "two") == (["ok", "True"] * 3, "")
-
-
-PARENT = """
-import signal
-import sys
-from tests.planted_kernels import grid, planted
-from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend import TritonCompiler
-from triton_ops.compilation import CompilePool
-from triton_ops.device import Target
-from triton_ops.space import Config
-from triton_ops.values import TensorSpec
-
-TARGET = Target.named("sm_90")
-signal.signal(signal.SIGINT, signal.default_int_handler)  # heard where the tests themselves run in the background too
-
-if sys.argv[1] == "hang":
-    kernel, arguments = TritonKernel(planted, grid, outputs=("x",)), Arguments((TensorSpec((1000,), "float32"), 1000))
-    configs = [Config(KIND="hang", BLOCK=block) for block in (128, 256)]
-else:
-    from triton_ops.kernels import load
-
-    operation = load("matmul")
-    kernel, arguments = operation.kernel, Arguments(keyword=dict(operation.problem((4096,) * 3, "bf16").arguments))
-    configs = [Config(BM=256, BN=256, BK=bk, GROUP_M=8, num_warps=4, num_stages=2) for bk in (64, 32)]
-with CompilePool(TritonCompiler(kernel, arguments, TARGET), workers=1) as pool:
-    futures = [pool.submit(given, anyway=True) for given in configs]
-    print("begun", flush=True)
-    futures[0].result()
-"""
-
-
-@pytest.mark.parametrize(
-    ("how", "work"),
-    [(signal.SIGKILL, "heavy"), (signal.SIGTERM, "hang"), (signal.SIGINT, "heavy")],
-    ids=["killed-in-llvm", "terminated", "interrupted-in-llvm"],
-)
-def test_processes_end_with_their_parent(how, work, tmp_path):
-    path = f"{PROJECT / 'src'}{os.pathsep}{PROJECT}"
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, work], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
-    with parent:
-        assert parent.stdout.readline() == "begun\n"
-        eventually(lambda: len(children(parent.pid)) >= 2)
-        time.sleep(1.5 if work == "heavy" else 0.5)  # into the compilers, past the imports
-        started = children(parent.pid)
-        parent.send_signal(how)
-        parent.wait(20)
-        gone(started)
-        message = parent.stderr.read()
-    if how is signal.SIGINT:
-        assert message.count("KeyboardInterrupt\n") == 1, "the processes say nothing of it"
-    else:
-        assert message == ""
 
 
 CASES = [

@@ -15,7 +15,6 @@ from triton_ops.benchmark.auto_tuner import A100_BANDWIDTH_GBPS
 from triton_ops.device import DeviceSpec, Target, gpu_missing, probe
 from triton_ops.device.datasheets import DATASHEETS, LIMITS, TARGETS, VENDOR_FACTS, datasheet_of
 from triton_ops.exceptions import DeviceError
-from triton_ops.lab.expectation import Waves
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -180,12 +179,6 @@ def test_limits_of_registers_are_the_most_with_which_so_many_blocks_fit(register
         assert fits > more
 
 
-def test_the_last_wave_leaves_places_empty():
-    tail = Waves(grid=1024, at_once=608)
-    assert (tail.full, tail.tail_blocks, round(tail.waves, 3), round(tail.used, 3)) == (1, 416, 1.684, 0.842)
-    assert (Waves(264, 132).used, Waves(264, 132).tail_blocks, Waves(1, 132).used) == (1.0, 0, 1 / 132)
-
-
 def test_the_cpu_is_known_without_figures_that_nobody_measured():
     spec = probe("cpu")
     assert spec.kind == "cpu"
@@ -300,37 +293,6 @@ def test_an_older_torch_is_no_error(monkeypatch):
     expected = gpu_missing.__wrapped__()
     monkeypatch.setattr(torch, "cuda", SimpleNamespace(is_available=torch.cuda.is_available))
     assert gpu_missing.__wrapped__() == expected
-
-
-BY_SHAPE = """
-import importlib, sys
-from triton_ops import TargetError, kernels, tune
-from triton_ops.device import DeviceSpec
-
-probe = importlib.import_module("triton_ops.device.probing")
-h200 = DeviceSpec(
-    "cuda", "NVIDIA H200", "sm_90", 132,
-    memory_bytes=150 << 30, l2_bytes=60 << 20, shared_bytes_per_block=232448, registers_per_unit=65536,
-)
-probe.gpus_without_torch = lambda: (h200,)
-try:
-    tile = dict(BM=16, BN=32, BK=32, GROUP_M=8, num_warps=4, num_stages=2)
-    tune(kernels.load("matmul"), shape=(512, 512, 512), space=[tile])
-except TargetError as error:  # the worker is the first to need torch, and finds no GPU
-    print("ended the process" in str(error), "torch" in sys.modules)
-"""
-
-
-@pytest.mark.processes
-@pytest.mark.triton
-def test_a_problem_by_shape_needs_no_torch_but_where_it_runs(tmp_path):
-    if gpu_missing() is None:
-        pytest.skip("a GPU is here")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", BY_SHAPE], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "TRITON_OPS_CACHE_DIR": str(tmp_path)},
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "True False\n"), done.stderr
 
 
 def test_the_target_of_a_device_has_the_limits_that_the_device_reports():

@@ -12,7 +12,7 @@ triton = pytest.importorskip("triton")
 
 from tests import dtype_kernels as kernels  # noqa: E402
 from tests.torchless import Mode  # noqa: E402
-from triton_ops import Config, ConfigSpace, TensorSpec, TritonAutoTuner, TritonKernel, autotune, operation, rank  # noqa: E402
+from triton_ops import Config, ConfigSpace, TensorSpec, TritonAutoTuner, autotune, operation  # noqa: E402
 from triton_ops.dispatch.triton_autotuner import from_triton, to_triton  # noqa: E402
 from triton_ops.exceptions import ConfigValueError  # noqa: E402
 from triton_ops.report.run_facts import paste_lines, value_source  # noqa: E402
@@ -109,14 +109,6 @@ def errors_and_rungs(folder):
 def test_a_decorated_kernel_is_launched_with_dtypes(interpreted, tmp_path):
     expected = [(True, rung, "dtype") for rung in ("default", "tuned", "default", "tuned")]
     assert interpreted(errors_and_rungs, str(tmp_path)) == expected
-
-
-@pytest.mark.usefixtures("shared_fork_server")
-def test_a_kernel_with_dtypes_is_read_without_a_gpu():
-    x, out = TensorSpec((64, 4096), "float16"), TensorSpec((64,), "float32")
-    kernel = TritonKernel(kernels.row_sums, lambda _: (64,), outputs=("out",))
-    result = rank(kernel, (x, out, 4096), space=kernels.SPACE, gpu="NVIDIA H200", jobs=1)
-    assert {one.config["ACC"] for one in result} == {"triton.language:fp16", "triton.language:fp32"}
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import io
-import json
 import math
-import os
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import msgspec
 import pytest
@@ -20,7 +15,6 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from tests.clocks import SteadyClock
-from triton_ops.cli.app import main
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.many import RunOptions
@@ -105,46 +99,6 @@ def test_a_call_that_missed_is_made_again_and_tuned(name, configs, interpreted, 
         assert result["arguments"]["y_ptr"]["aligned"] is False
     if name == "scale":
         assert (result["arguments"]["factor"], result["arguments"]["name"]) == ({"float": "inf"}, "by")
-
-
-@steady()
-def as_target(name, folder):
-    """Note the miss of a call, and name the kernel on the command line; tells what each command says."""
-    from triton_ops import install
-    from triton_ops.dispatch.noted import launches_of
-
-    kernel, given, grid = called(name, 100)
-    with install(on_miss="default"):
-        call = launches_of(kernel).call_of(grid, (), given)
-    harvest = Harvest(Path(folder))
-    harvest.note(call.key, None, call.noted)
-    harvest.flush()
-    with mock.patch.dict(os.environ, {"TRITON_OPS_CACHE_DIR": folder}):
-        return told_of(f"tests.decorated_kernels:{name}", folder), store_in(folder).get(call.key.id) is not None
-
-
-def told_of(target, folder):
-    """What commands say of a TARGET, by the name of each."""
-    told = {}
-    for words in (
-        ["tune", target],
-        ["why", target],
-        ["record", target, "--out", f"{folder}/x.json.gz", "--passes", "1"],
-    ):
-        text = io.StringIO()
-        with contextlib.redirect_stdout(text):
-            assert main([*words, "--json"]) == 0, words
-        told[words[0]] = json.loads(text.getvalue())
-    return told
-
-
-@pytest.mark.parametrize("name", ["add", "theirs"])
-def test_a_kernel_under_a_decorator_is_a_target_at_the_call_that_was_noted(name, interpreted, tmp_path):
-    told, known = interpreted(as_target, name, str(tmp_path))
-    assert known
-    assert {each["config"]["BLOCK"] for each in told["tune"]["trials"]} == {64, 128}
-    assert told["why"]["rung"] == "record"
-    assert told["record"]["configs"] == 2
 
 
 @steady()

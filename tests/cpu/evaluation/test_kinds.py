@@ -15,11 +15,9 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
-from benchmarks.kernels import KINDS  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from tests import kinds  # noqa: E402
-from tests.launches import ttgir_of  # noqa: E402
 from triton_ops import (  # noqa: E402
     ConfigCollisionError,
     DeviceError,
@@ -69,30 +67,6 @@ def ahead(kernel, **arguments):
 def sent(kernel, **arguments):
     """The same, after it went as bytes to where it is compiled."""
     return TritonCompiler(kernel, Arguments(keyword=arguments), TARGET).pack().load()
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_each_benchmarked_kind_compiles_as_bytes_send_it(name):
-    operation = KINDS[name]
-    problem = operation.problem()
-    space = operation.space_for(problem)
-    given = dict(problem.arguments)
-    operation.kernel.check(space.tunables, Arguments(keyword=given))
-    result = sent(operation.kernel, **given).compile(space.default_config)
-    assert (result.status, result.reason) == (Status.OK, "")
-    assert space.size.valid <= 40
-    assert result.resources.mma == ("none" if name == "layer_norm_backward" else "wgmma")
-
-
-def test_warps_are_specialised_and_their_accumulator_is_not_taken_for_spilling():
-    operation = KINDS["warp_specialized_matmul"]
-    given = dict(operation.problem().arguments)
-    config = Config({**operation.space.default_config, "BN": 256, "SPECIALIZED": True, "num_warps": 4})
-    kernel = ahead(operation.kernel, **given)
-    assert "ttg.warp_specialize" in ttgir_of(kernel, config)
-    assert kernel.compile(config).status is Status.OK
-    assert kernel.objection(config) is None
-    assert kernel.objection(Config({**config, "SPECIALIZED": False})).deferred
 
 
 def test_descriptors_follow_the_config():
@@ -389,13 +363,6 @@ def test_a_launcher_is_checked_before_any_work():
     given = {"x": VECTOR.create_tensor(), "out": NUMBER.create_tensor()}
     with pytest.raises(ConfigCollisionError):
         TuneProblem(target=TWO, kwargs={**given, "BLOCK": 8}, space={"BLOCK": [8]}).request().checked()
-
-
-def test_a_launcher_is_named_by_its_kernels_too():
-    assert TWO.cache_key != KINDS["split_k_matmul"].kernel.cache_key
-    assert set(TWO.identity) >= {"source", "triton", "ptxas"}
-    assert Packed.loaded(Packed.of(TWO).content).cache_key == TWO.cache_key
-    assert TWO.process_imports == ("triton", "torch")
 
 
 def imported_for(kernel, *specs):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops import Operation, ShapeMismatchError, TensorSpec, kernels
+from triton_ops import Operation, ShapeMismatchError, TensorSpec
 from triton_ops.backend import FunctionKernel
 from triton_ops.evaluation import Assignment
 from triton_ops.evaluation.cases import ragged_shape
@@ -84,13 +84,3 @@ def test_a_tune_tries_odd_extents_and_names_them_where_a_config_is_wrong_there()
         trials = [station.attempt(config, None) for config in request.space]
         assert [str(trial.status) for trial in trials] == statuses
         assert trials[1].error.startswith("at 48x48, " if odd else "")
-
-
-@pytest.mark.parametrize("name", kernels.names())
-def test_shipped_kernels_take_one(name):
-    operation = kernels.load(name)
-    for shape, dtype in operation.problems.values():
-        result = ragged_shape(operation, shape, dtype)
-        if result is not None:
-            assert operation.problem(result, dtype).specs
-            assert all(a <= b for a, b in zip(result, shape, strict=True))

@@ -14,10 +14,10 @@ from triton_ops import chooser
 from triton_ops.backend import Arguments
 from triton_ops.dispatch.in_compile import described
 from triton_ops.exceptions import TargetError
-from triton_ops.kernels import choosers as ready
-from triton_ops.kernels import softmax
-from triton_ops.kernels.choosers import common, products
 from triton_ops.values import TensorSpec
+from triton_ops_kernels import choosers as ready
+from triton_ops_kernels import softmax
+from triton_ops_kernels.choosers import common, products
 
 
 def drawn(*shape, dtype=torch.float32):

@@ -14,8 +14,8 @@ from triton_ops.backend import (  # noqa: E402
     TritonCompiler,
 )
 from triton_ops.device import Target  # noqa: E402
-from triton_ops.kernels import load  # noqa: E402
-from triton_ops.kernels.jit import SUM_COLUMNS, add_up  # noqa: E402
+from triton_ops_kernels import load  # noqa: E402
+from triton_ops_kernels.jit import SUM_COLUMNS, add_up  # noqa: E402
 
 pytestmark = pytest.mark.triton
 SHAPES = ((1, 1, 1), (2, 33, 65), (2, 70, 64), (1, 32, 130))

@@ -32,13 +32,14 @@ from triton_ops.dispatch.decision import decisions, forget_decisions  # noqa: E4
 from triton_ops.dispatch.direct_launch import LaunchWith  # noqa: E402
 from triton_ops.dispatch.torch_operators import in_graph  # noqa: E402
 from triton_ops.exceptions import KernelTypeError, UntunedError  # noqa: E402
-from triton_ops.kernels.call import launches  # noqa: E402
-from triton_ops.kernels.fp8_gemm import fp8_gemm  # noqa: E402
-from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402
-from triton_ops.kernels.softmax.kernel import softmax_kernel  # noqa: E402
 from triton_ops.records import cache_folder, store_in  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import KernelMetrics, TuningResult  # noqa: E402
+from triton_ops_kernels import load  # noqa: E402
+from triton_ops_kernels.call import launches  # noqa: E402  # noqa: E402
+from triton_ops_kernels.fp8_gemm import fp8_gemm  # noqa: E402  # noqa: E402
+from triton_ops_kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402  # noqa: E402
+from triton_ops_kernels.softmax.kernel import softmax_kernel  # noqa: E402  # noqa: E402
 
 pytestmark = [
     pytest.mark.triton,
@@ -245,7 +246,7 @@ def test_compiled_code_tunes_where_that_is_asked_for_around_its_call(inside, lau
             put(lambda: operation(**arguments), {**ROWS, "ROWS": 2})
         return TuningResult({**ROWS, "ROWS": 2}, KernelMetrics(1.0))
 
-    operation = triton_ops.kernels.load("softmax")
+    operation = load("softmax")
     arguments = operation.materialise(operation.problem((64, 256), "float16"), "cpu").keyword
     monkeypatch.setattr(operations, "tune", tuned)
     compiled = torch.compile(lambda x: softmax(x), fullgraph=True)

@@ -4,8 +4,9 @@ import pytest
 import torch
 import triton
 
+import triton_ops_kernels as kernels
 from tests.near import drawn
-from triton_ops import FP8_GEMM_CONFIGS, GATED_MLP_CONFIGS, RMSNORM_ROPE_CONFIGS, kernels, matmul
+from triton_ops import FP8_GEMM_CONFIGS, GATED_MLP_CONFIGS, RMSNORM_ROPE_CONFIGS, matmul
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.device import Target
 from triton_ops.space import ConfigSpace

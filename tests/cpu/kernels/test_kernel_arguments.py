@@ -9,10 +9,10 @@ import torch
 
 import triton_ops
 from tests.near import drawn, error_of
-from triton_ops.kernels.fp8_gemm import fp8_gemm
-from triton_ops.kernels.layer_norm import layer_norm
-from triton_ops.kernels.matmul import matmul
-from triton_ops.kernels.softmax import softmax
+from triton_ops_kernels.fp8_gemm import fp8_gemm
+from triton_ops_kernels.layer_norm import layer_norm
+from triton_ops_kernels.matmul import matmul
+from triton_ops_kernels.softmax import softmax
 
 pytestmark = pytest.mark.triton
 

@@ -8,22 +8,23 @@ import pytest
 import torch
 import triton
 
+import triton_ops_kernels as kernels
 from tests.clocks import steady_times
 from tests.garbage import ENDS_UNSEARCHED
 from tests.near import drawn
-from triton_ops import Choice, Flag, IntRange, PowerOfTwo, kernels, launches, matmul, on_miss, tune
+from triton_ops import Choice, Flag, IntRange, PowerOfTwo, launches, matmul, on_miss, tune
 from triton_ops.benchmark import GATED_MLP_CONFIGS
 from triton_ops.dispatch import operations, tuning
 from triton_ops.dispatch.decision import forget_decisions
 from triton_ops.dispatch.operations import config_for
 from triton_ops.exceptions import ConfigValueError, SettingsError, UnknownTunableError, UntunedError
-from triton_ops.kernels import fused_gated_mlp, rows
-from triton_ops.kernels.call import Own, OwnConfigs, one_of, whole_from
-from triton_ops.kernels.gated_mlp import operation as gated_mlp
-from triton_ops.kernels.rows import default_config
-from triton_ops.kernels.softmax import operation, softmax
 from triton_ops.records.misses import flush_misses
 from triton_ops.tuner import RequestedTune
+from triton_ops_kernels import fused_gated_mlp, rows
+from triton_ops_kernels.call import Own, OwnConfigs, one_of, whole_from
+from triton_ops_kernels.gated_mlp import operation as gated_mlp
+from triton_ops_kernels.rows import default_config
+from triton_ops_kernels.softmax import operation, softmax
 
 pytestmark = pytest.mark.triton
 

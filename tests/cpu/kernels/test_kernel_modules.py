@@ -13,6 +13,7 @@ import torch
 from benchmarks.correctness.random_cases import INTERPRETED, drawn_shape
 
 import triton_ops
+import triton_ops_kernels as kernels
 from tests.near import drawn, error_of
 from triton_ops import (
     FP8Linear,
@@ -22,7 +23,6 @@ from triton_ops import (
     fp8_gemm,
     fused_gated_mlp,
     fused_rmsnorm_rope,
-    kernels,
     launches,
     layer_norm,
     matmul,
@@ -32,10 +32,10 @@ from triton_ops import (
 from triton_ops.dispatch import operations
 from triton_ops.dispatch.decision import forget_decisions
 from triton_ops.exceptions import DeviceError
-from triton_ops.kernels import modules as linear
-from triton_ops.kernels.modules import copies
 from triton_ops.tuner import RequestedTune
 from triton_ops.values import KernelMetrics
+from triton_ops_kernels import modules as linear
+from triton_ops_kernels.modules import copies
 
 pytestmark = pytest.mark.triton
 

@@ -15,18 +15,18 @@ from triton_ops.cost_model import Model
 from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.kernels import flash_attention, flash_attention_with_lse
-from triton_ops.kernels.attention import _forward, gradient, operation, problems
-from triton_ops.kernels.attention import gradient_operation as backward_operation
-from triton_ops.kernels.attention.kernel import parts_of
-from triton_ops.kernels.attention.problems import (
+from triton_ops.space import Config
+from triton_ops_kernels import flash_attention, flash_attention_with_lse
+from triton_ops_kernels.attention import _forward, gradient, operation, problems
+from triton_ops_kernels.attention import gradient_operation as backward_operation
+from triton_ops_kernels.attention.kernel import parts_of
+from triton_ops_kernels.attention.problems import (
     are_summed,
     attention_reference,
     default_config,
     seen_pairs,
     wide_space,
 )
-from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton
 

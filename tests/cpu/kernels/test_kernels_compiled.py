@@ -9,7 +9,7 @@ import torch
 
 from tests.near import drawn
 from triton_ops import FP8Linear, FusedGatedMLP, FusedRMSNormRoPE
-from triton_ops.kernels import (
+from triton_ops_kernels import (
     dequantize_fp8,
     flash_attention,
     flash_attention_with_lse,
@@ -18,13 +18,13 @@ from triton_ops.kernels import (
     quantize_fp8,
     quantize_fp8_with_overflow_handling,
 )
-from triton_ops.kernels.fp8_gemm import fp8_gemm
-from triton_ops.kernels.grouped_matmul import grouped_matmul
-from triton_ops.kernels.layer_norm import layer_norm
-from triton_ops.kernels.matmul import matmul
-from triton_ops.kernels.modules import copies
-from triton_ops.kernels.softmax import operation as softmax_operation
-from triton_ops.kernels.softmax import softmax
+from triton_ops_kernels.fp8_gemm import fp8_gemm
+from triton_ops_kernels.grouped_matmul import grouped_matmul
+from triton_ops_kernels.layer_norm import layer_norm
+from triton_ops_kernels.matmul import matmul
+from triton_ops_kernels.modules import copies
+from triton_ops_kernels.softmax import operation as softmax_operation
+from triton_ops_kernels.softmax import softmax
 
 pytestmark = pytest.mark.triton
 

@@ -12,11 +12,11 @@ from tests.near import drawn, error_of, off
 from triton_ops.backend import Arguments
 from triton_ops.benchmark import FP8_GEMM_CONFIGS, generate_configs, get_default_config
 from triton_ops.exceptions import DeviceError, ShapeMismatchError
-from triton_ops.kernels import FP8Linear, dequantize_fp8, quantize_fp8
-from triton_ops.kernels import modules as linear
-from triton_ops.kernels.fp8_gemm import fp8_gemm, operation
-from triton_ops.kernels.fp8_gemm.problems import as_its_form, fp8_gemm_reference
 from triton_ops.space import Config
+from triton_ops_kernels import FP8Linear, dequantize_fp8, quantize_fp8
+from triton_ops_kernels import modules as linear
+from triton_ops_kernels.fp8_gemm import fp8_gemm, operation
+from triton_ops_kernels.fp8_gemm.problems import as_its_form, fp8_gemm_reference
 
 pytestmark = pytest.mark.triton
 

@@ -7,11 +7,11 @@ import torch
 
 from tests.near import drawn, error_of, off, widened
 from triton_ops.exceptions import DeviceError, KernelTypeError, NumericalOverflowError, ShapeMismatchError
-from triton_ops.kernels import FP8Format, dequantize_fp8, quantize_fp8, quantize_fp8_with_overflow_handling
-from triton_ops.kernels.fp8_quantize import dequantize_operation
-from triton_ops.kernels.fp8_quantize.kernel import rescale_grid
-from triton_ops.kernels.fp8_quantize.problems import saturated
 from triton_ops.space import Config
+from triton_ops_kernels import FP8Format, dequantize_fp8, quantize_fp8, quantize_fp8_with_overflow_handling
+from triton_ops_kernels.fp8_quantize import dequantize_operation
+from triton_ops_kernels.fp8_quantize.kernel import rescale_grid
+from triton_ops_kernels.fp8_quantize.problems import saturated
 
 pytestmark = pytest.mark.triton
 

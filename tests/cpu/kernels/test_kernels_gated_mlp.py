@@ -18,14 +18,14 @@ from triton_ops.benchmark import GATED_MLP_CONFIGS, generate_configs, get_defaul
 from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.kernels import FusedGatedMLP, fused_gated_mlp, gated_mlp
-from triton_ops.kernels.call import ShippedKernel
-from triton_ops.kernels.gated_mlp import _forward, gradient, operation
-from triton_ops.kernels.gated_mlp import gradient_operation as backward_operation
-from triton_ops.kernels.gated_mlp.kernel import gated_mlp_backward_kernel
-from triton_ops.kernels.gated_mlp.problems import default_config, unit
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
+from triton_ops_kernels import FusedGatedMLP, fused_gated_mlp, gated_mlp
+from triton_ops_kernels.call import ShippedKernel
+from triton_ops_kernels.gated_mlp import _forward, gradient, operation
+from triton_ops_kernels.gated_mlp import gradient_operation as backward_operation
+from triton_ops_kernels.gated_mlp.kernel import gated_mlp_backward_kernel
+from triton_ops_kernels.gated_mlp.problems import default_config, unit
 
 pytestmark = pytest.mark.triton
 

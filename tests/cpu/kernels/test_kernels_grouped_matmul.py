@@ -11,9 +11,9 @@ from tests.near import drawn, error_of, off
 from triton_ops.backend import Arguments
 from triton_ops.benchmark import CorrectnessVerifier
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.kernels.grouped_matmul import grouped_matmul, operation
-from triton_ops.kernels.grouped_matmul.problems import grouped_matmul_reference
 from triton_ops.space import Config
+from triton_ops_kernels.grouped_matmul import grouped_matmul, operation
+from triton_ops_kernels.grouped_matmul.problems import grouped_matmul_reference
 
 pytestmark = pytest.mark.triton
 

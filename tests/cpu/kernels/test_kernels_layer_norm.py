@@ -9,10 +9,10 @@ from tests.near import drawn, error_of, off, widened
 from triton_ops.backend import Arguments
 from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.kernels.layer_norm import _forward, gradient, layer_norm, operation
-from triton_ops.kernels.layer_norm import gradient_operation as backward_operation
-from triton_ops.kernels.layer_norm.problems import gradient_default
 from triton_ops.space import Config
+from triton_ops_kernels.layer_norm import _forward, gradient, layer_norm, operation
+from triton_ops_kernels.layer_norm import gradient_operation as backward_operation
+from triton_ops_kernels.layer_norm.problems import gradient_default
 
 pytestmark = pytest.mark.triton
 

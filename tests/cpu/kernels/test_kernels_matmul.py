@@ -20,17 +20,17 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.kernels import call, tiles
-from triton_ops.kernels.matmul import kernel, matmul, operation
-from triton_ops.kernels.matmul.problems import (
+from triton_ops.space import Config
+from triton_ops.values import TensorSpec
+from triton_ops_kernels import call, tiles
+from triton_ops_kernels.matmul import kernel, matmul, operation
+from triton_ops_kernels.matmul.problems import (
     ACTIVATIONS,
     default_config,
     launch_values,
     plain_space,
     takes_descriptors,
 )
-from triton_ops.space import Config
-from triton_ops.values import TensorSpec
 
 pytestmark = pytest.mark.triton
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from triton_ops import kernels
+import triton_ops_kernels as kernels
 from triton_ops.backend import Arguments, Operation
 from triton_ops.backend.origins import Home
 from triton_ops.backend.reader import Reader
@@ -53,10 +53,16 @@ def test_named_problem_has_its_default_in_its_space_and_fits_the_kernel(name):
         operation.kernel.check(space.tunables, Arguments(keyword=dict(problem.arguments)))
 
 
+def members(kernel):
+    """The kernels of one launch that a kernel is made of; itself where it is one."""
+    return [each for one in kernel._members for each in members(one)] if hasattr(kernel, "_members") else [kernel]
+
+
 @pytest.mark.parametrize("name", kernels.names())
 def test_a_kernel_is_told_from_others_with_all_that_it_runs_of_this_package(name):
-    reader = Reader(Home("triton_ops.kernels", by_content=True))
-    reader.read("kernel", kernels.load(name).kernel)
+    reader = Reader(Home("triton_ops_kernels", by_content=True))
+    for each in members(kernels.load(name).kernel):
+        reader.read("kernel", each)
     by_name = {part.rpartition(".")[2] for part, text in reader.parts.items() if text == "triton_ops"}
     assert by_name <= {"require", "ConfigValueError", "matrix_descriptor", "given[0]"}
     assert reader.unknown is None
@@ -101,7 +107,7 @@ def test_work_knows_the_tiles_of_the_default(name):
 @pytest.mark.processes
 def test_registry_imports_neither_torch_nor_triton():
     code = (
-        "import sys, triton_ops.kernels as kernels; kernels.names()\n"
+        "import sys, triton_ops_kernels as kernels; kernels.names()\n"
         "assert not {'torch', 'triton'} & set(sys.modules), sys.modules"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -111,7 +117,7 @@ def test_registry_imports_neither_torch_nor_triton():
 @pytest.mark.parametrize("name", kernels.names())
 def test_without_triton_a_kernel_says_what_is_missing(monkeypatch, name):
     folder = kernels._SHIPPED[name][0].partition(".")[0]
-    for module in [m for m in sys.modules if m.startswith(f"triton_ops.kernels.{folder}")]:
+    for module in [m for m in sys.modules if m.startswith(f"triton_ops_kernels.{folder}")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(MissingDependencyError, match="triton is needed for the "):

@@ -19,11 +19,11 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.kernels import FusedRMSNormRoPE, call, fused_rmsnorm_rope
-from triton_ops.kernels.rmsnorm_rope import _forward, gradient, operation
-from triton_ops.kernels.rmsnorm_rope import gradient_operation as backward_operation
-from triton_ops.kernels.rmsnorm_rope.problems import default_config
 from triton_ops.space import Config
+from triton_ops_kernels import FusedRMSNormRoPE, call, fused_rmsnorm_rope
+from triton_ops_kernels.rmsnorm_rope import _forward, gradient, operation
+from triton_ops_kernels.rmsnorm_rope import gradient_operation as backward_operation
+from triton_ops_kernels.rmsnorm_rope.problems import default_config
 
 pytestmark = pytest.mark.triton
 

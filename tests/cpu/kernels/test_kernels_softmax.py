@@ -10,11 +10,11 @@ from tests.near import drawn, error_of, off, widened
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import DeviceError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.kernels.rows import default_config
-from triton_ops.kernels.softmax import gradient, operation, softmax
-from triton_ops.kernels.softmax import gradient_operation as backward_operation
-from triton_ops.kernels.softmax.problems import gradient_default
 from triton_ops.space import Config
+from triton_ops_kernels.rows import default_config
+from triton_ops_kernels.softmax import gradient, operation, softmax
+from triton_ops_kernels.softmax import gradient_operation as backward_operation
+from triton_ops_kernels.softmax.problems import gradient_default
 
 pytestmark = pytest.mark.triton
 
@@ -93,7 +93,7 @@ def test_gradient_is_that_of_float64(interpreted, shape, dtype):
 
 def checked_gradient():
     """The kernels compute in float64 where tensors are float64, which the public function does not take."""
-    from triton_ops.kernels.softmax import _forward
+    from triton_ops_kernels.softmax import _forward
 
     x = drawn(3, 10, dtype=torch.float64).requires_grad_()
 

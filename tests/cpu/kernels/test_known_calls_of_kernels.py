@@ -27,7 +27,7 @@ from triton_ops import (  # noqa: E402
 )
 from triton_ops.backend.callables import Source  # noqa: E402
 from triton_ops.dispatch.decision import forget_decisions  # noqa: E402
-from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402
+from triton_ops_kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402
 
 pytestmark = pytest.mark.triton
 HALF = torch.float16

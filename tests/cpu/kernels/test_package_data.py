@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from benchmarks.shipped import package_data
 
+import triton_ops_kernels as kernels
 from tests.near import drawn
-from triton_ops import exceptions, kernels, on_miss, share_lockfile
-from triton_ops.backend import FormsKernel, callables
+from triton_ops import exceptions, on_miss, share_lockfile
+from triton_ops.backend import callables
 from triton_ops.base import host
 from triton_ops.benchmark.command_bench import BenchRequest, bench_contestants
 from triton_ops.device import DeviceSpec
@@ -24,7 +25,6 @@ from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import would_run
 from triton_ops.dispatch.ladder import LadderQuestion
-from triton_ops.kernels import tiles
 from triton_ops.records import FollowedLockfile, Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.records.record import Verified
 from triton_ops.records.store import open_store
@@ -32,6 +32,8 @@ from triton_ops.request import TuneOptions, TuneProblem, request
 from triton_ops.space import Config
 from triton_ops.typed import TypedProblem
 from triton_ops.values import Key
+from triton_ops_kernels import tiles
+from triton_ops_kernels.composed import FormsKernel
 
 pytestmark = pytest.mark.triton
 
@@ -99,7 +101,7 @@ def test_a_package_winner_is_what_bench_compares_with_the_default(tmp_path):
     share(tmp_path / "lock.json", known)
     sources._sources.ladders.clear()
     of = BenchRequest(problem=TypedProblem([SHAPE], "bfloat16"), device=None, cold=False, options=TuneOptions())
-    a, b = bench_contestants(("triton_ops.kernels.softmax:operation", None), (None, None), of)
+    a, b = bench_contestants(("triton_ops_kernels.softmax:operation", None), (None, None), of)
     assert (a.origin, a.config) == ("shipped winner", known.winner)
     assert (b.origin, b.config) == ("default config", known.default)
 
@@ -184,7 +186,7 @@ def test_a_lockfile_that_cannot_be_read_is_one_warning(tmp_path, caplog):
 def called_with_package_winner(path):
     """In the interpreter's process, on a device that stands in for an H200: the rung and config of a call."""
     from triton_ops.dispatch import operations
-    from triton_ops.kernels.softmax import operation, softmax
+    from triton_ops_kernels.softmax import operation, softmax
 
     patch = pytest.MonkeyPatch()
     on(patch, H200)
@@ -283,7 +285,7 @@ IN_A_WHEEL = """
 import sys
 from dataclasses import replace
 import triton_ops
-from triton_ops import kernels
+import triton_ops_kernels as kernels
 from triton_ops.dispatch import would_run
 from triton_ops.device import DeviceSpec
 from triton_ops.space import Config
@@ -309,7 +311,7 @@ def moved(tmp_path, monkeypatch):
     shutil.copytree(kernels.WINNERS.parent, tmp_path / "moved_kernels", ignore=shutil.ignore_patterns("__pycache__"))
     files = "|".join(MOVED)
     for path in (tmp_path / "moved_kernels").rglob("*.py"):
-        text = path.read_text().replace("triton_ops.kernels", "moved_kernels")
+        text = path.read_text().replace("triton_ops_kernels", "moved_kernels")
         text = re.sub(rf"(from moved_kernels[\w.]*\.)({files})(?= import)", lambda at: at[1] + MOVED[at[2]], text)
         text = re.sub(
             rf"(from moved_kernels[\w.]* import )({files})\b", lambda at: f"{at[1]}{MOVED[at[2]]} as {at[2]}", text
@@ -392,7 +394,7 @@ def test_a_built_wheel_holds_the_winners_and_a_look_up_finds_them(tmp_path):
     for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore", "hatch_build.py"):
         shutil.copy(ROOT / name, project)
     shutil.copytree(ROOT / "src", project / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    winners = project / "src/triton_ops/kernels/winners"
+    winners = project / "src/triton_ops_kernels/winners"
     shutil.rmtree(winners, ignore_errors=True)
     winners.mkdir()
     made = record()

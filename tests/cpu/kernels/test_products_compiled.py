@@ -10,8 +10,8 @@ from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.backend.triton_compiler import disassembled
 from triton_ops.device import Target
 from triton_ops.kernel_ir.machine_code import cubin_usage
-from triton_ops.kernels import load
 from triton_ops.space import Config
+from triton_ops_kernels import load
 
 pytestmark = pytest.mark.triton
 

@@ -9,9 +9,9 @@ import pytest
 from benchmarks.correctness.random_cases import INTERPRETED, ON_A_GPU, Case, cases, drawn_shape
 from benchmarks.correctness.random_shapes import BOUNDS, launched, main, spoil, wrong
 
-from triton_ops import kernels
-from triton_ops.benchmark.rivals import check_result
+import triton_ops_kernels as kernels
 from triton_ops.space import Config
+from triton_ops_kernels.rivals import check_result
 
 pytestmark = pytest.mark.triton
 

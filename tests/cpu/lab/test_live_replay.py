@@ -13,18 +13,18 @@ from triton_ops.exceptions import SpaceError
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork
 from triton_ops.kernel_ir.kernel_work import Argument
 from triton_ops.kernel_ir.trace import LoopWork
-from triton_ops.lab.recording import read_recording
-from triton_ops.lab.replayed_search import (
+from triton_ops.request import Budget
+from triton_ops.request.effort import PRESETS
+from triton_ops.search import make_searcher
+from triton_ops.space import Config
+from triton_ops_lab.recording import read_recording
+from triton_ops_lab.replayed_search import (
     LiveConditions,
     SimulatedCompilers,
     live_replay,
     priors_for,
     summarise_live,
 )
-from triton_ops.request import Budget
-from triton_ops.request.effort import PRESETS
-from triton_ops.search import make_searcher
-from triton_ops.space import Config
 
 QUICK = PRESETS["quick"]
 VALUES = {"a": [1, 2, 4, 8, 16, 32], "b": [1, 2, 4, 8, 16, 32], "num_warps": [2, 4, 8]}

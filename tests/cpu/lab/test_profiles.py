@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from triton_ops.device.datasheets import LIMITS
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError
-from triton_ops.lab import command_profile as command
-from triton_ops.lab import read_profile
-from triton_ops.lab.command_profile import NcuRequest
-from triton_ops.lab.expectation import Waves
-from triton_ops.lab.kernel_verdicts import (
+from triton_ops_lab import command_profile as command
+from triton_ops_lab import read_profile
+from triton_ops_lab.command_profile import NcuRequest
+from triton_ops_lab.expectation import Waves
+from triton_ops_lab.kernel_verdicts import (
     COMPUTE,
     LATENCY,
     LAUNCH,
@@ -34,8 +34,8 @@ from triton_ops.lab.kernel_verdicts import (
     figures_of,
     kernel_kind,
 )
-from triton_ops.lab.kernel_verdicts import judgement_of as judged
-from triton_ops.lab.profile_reading import parse_profile, quantity, read_launches
+from triton_ops_lab.kernel_verdicts import judgement_of as judged
+from triton_ops_lab.profile_reading import parse_profile, quantity, read_launches
 
 FACTS = {"ID": "0", "Process ID": "71", "Process Name": "python", "Host Name": "here"}
 PREAMBLE = '==PROF== Connected to process 71\n==PROF== Profiling "matmul": 0%....100% - 9 passes\nstep 1, loss 3.5\n'

@@ -7,7 +7,7 @@ import pytest
 
 from triton_ops.cli.app import main
 from triton_ops.exceptions import ProfileError
-from triton_ops.lab.ptxas_log import parse_ptxas, read_ptxas
+from triton_ops_lab.ptxas_log import parse_ptxas, read_ptxas
 
 TRITONS = """
 a line of the program

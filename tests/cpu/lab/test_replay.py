@@ -9,8 +9,13 @@ import pytest
 
 from tests.runs import ID, begun
 from triton_ops.exceptions import RecordingError
-from triton_ops.lab.recording import read_recording
-from triton_ops.lab.replayed_search import (
+from triton_ops.records import TrialOrigin as Origin
+from triton_ops.records.run_log import SpaceFacts
+from triton_ops.search import make_searcher
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.values import Key, Measurement, Status, Trial
+from triton_ops_lab.recording import read_recording
+from triton_ops_lab.replayed_search import (
     PreviewAllowance,
     Reach,
     ReplayRun,
@@ -20,11 +25,6 @@ from triton_ops.lab.replayed_search import (
     summarise,
     transfers_for,
 )
-from triton_ops.records import TrialOrigin as Origin
-from triton_ops.records.run_log import SpaceFacts
-from triton_ops.search import make_searcher
-from triton_ops.space import Config, ConfigSpace
-from triton_ops.values import Key, Measurement, Status, Trial
 
 VALUES = {"A": list(range(1, 13)), "B": [1, 2, 4, 8]}
 
@@ -283,7 +283,7 @@ class TestCommands:
 
     def test_ctrl_c_is_one_line(self, cli, tmp_path, monkeypatch):
         interrupts = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
-        monkeypatch.setattr("triton_ops.lab.replayed_search.replay", interrupts)
+        monkeypatch.setattr("triton_ops_lab.replayed_search.replay", interrupts)
         ran = cli("replay", str(cache_file(tmp_path)), "--jobs", "1", "--seeds", "1", "--trials", "1")
         assert (ran.code, ran.out, ran.err) == (130, "", "interrupted\n")
 
@@ -371,7 +371,7 @@ class TestPreviews:
     def test_the_command_can_leave_the_model_out(self, cli, tmp_path, monkeypatch):
         asked = []
         monkeypatch.setattr(
-            "triton_ops.lab.replayed_search.priors_for", lambda target, _: asked.append(target.file) or []
+            "triton_ops_lab.replayed_search.priors_for", lambda target, _: asked.append(target.file) or []
         )
         words = ("replay", str(rows_file(tmp_path)), "--seeds", "1", "--trials", "3", "--jobs", "1")
         cli(*words, "--no-model")

@@ -9,22 +9,21 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import pairwise
 from urllib.parse import urlencode
 
 import pytest
 
-from tests.browser import access_faults, opened_browser
+from tests.browser import access_faults, opened_browser, seen
 from tests.records import ENVIRONMENT
 from triton_ops.base import Page
 from triton_ops.device import DeviceSpec
-from triton_ops.lab.command_simulate import answers_of, grid_of, page_of
-from triton_ops.lab.simulated_ranking import Overlay, known_devices
-from triton_ops.lab.simulation import WORKLOADS
-from triton_ops.lab.simulation import simulate as simulate_workload
 from triton_ops.terminal import PageServer
+from triton_ops_lab.command_simulate import answers_of, grid_of, page_of
+from triton_ops_lab.simulated_ranking import Overlay, known_devices
+from triton_ops_lab.simulation import WORKLOADS
+from triton_ops_lab.simulation import simulate as simulate_workload
 
 from .test_simulator import RECORDINGS
 
@@ -77,25 +76,6 @@ def address(overlays):
         yield f"http://127.0.0.1:{bound.getsockname()[1]}/token/"
         server.shutdown()
         serving.join()
-
-
-@contextmanager
-def seen(browser, address):
-    """An opened page; that it had no error and asked nobody but its own folder is seen at the end."""
-    with browser.tab(viewport={"width": 1200, "height": 900}) as page:
-        complaints, requests = [], []
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto(address)
-        page.wait_for_selector('main:not([aria-busy="true"])')
-        yield page
-    assert complaints == []
-    asked = [url for url in requests if not url.startswith("data:")]
-    assert asked[0].partition("#")[0] == address.partition("#")[0]
-    assert all(url.startswith(f"{address}ranking.json?") for url in asked[1:])
-    assert len(asked) == 1 or address.startswith("http:")
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from triton_ops import TensorSpec, TritonKernel, cure_spills
-from triton_ops.device import Target, gpu_missing
+from triton_ops.device import Target
 from triton_ops.exceptions import ConfigValueError, SpaceError
-from triton_ops.lab.command_compile import cure_rows, spill_facts
-from triton_ops.lab.spills import CURES, SpillEvidence, SpillReport, changes, healthy
-from triton_ops.lab.spills import CureTrial as Tried
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Status
+from triton_ops_lab.command_compile import cure_rows, spill_facts
+from triton_ops_lab.spills import CURES, SpillEvidence, SpillReport, changes, healthy
+from triton_ops_lab.spills import CureTrial as Tried
 
 BEFORE = Config(BM=128, BN=256, BK=64, num_warps=4, num_stages=3)
 SPACE = ConfigSpace({"BM": [64, 128], "BN": [64, 128, 256], "BK": [64], "num_warps": [4, 8], "num_stages": [2, 3]})
@@ -215,33 +215,3 @@ def test_a_config_that_does_not_compile_is_told_with_its_reason(cli, tmp_path, m
     result = json.loads(ran.out)
     assert (result["before"]["status"], result["cures"], result["cure"]) == ("compile", [], None)
     assert "not_defined is not defined" in result["advice"]
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["matmul", "--shape", "512x512x512", "--gpu", "sm_9"], 3, "target 'sm_9' is not known"),
-        (["matmul", "--shape", "512x512x512", "--gpu", "sm_90", "--config", "XX=1"], 2, "matmul has no tunable XX"),
-        (["nosuch", "--gpu", "sm_90"], 2, "there is no kernel 'nosuch'"),
-        (["spilled.py:plain", "--gpu", "sm_90"], 2, "is a function; its problem is not known"),
-        (["spilled.py:operation", "--gpu", "sm_90"], 2, "is no kernel that Triton compiles"),
-    ],
-)
-def test_what_has_no_spills_is_refused(cli, tmp_path, monkeypatch, words, code, said):
-    (tmp_path / "spilled.py").write_text(
-        "from triton_ops import FunctionKernel, Operation\n"
-        "def plain(BLOCK): pass\n"
-        "operation = Operation('plain', FunctionKernel(plain), {'BLOCK': [1]}, lambda: {})\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    ran = cli("explain", "spills", *words)
-    assert (ran.code, ran.out) == (code, ""), ran.err
-    assert said in ran.err
-
-
-def test_without_a_gpu_a_target_is_asked_for(cli):
-    if gpu_missing() is None:
-        pytest.skip("a GPU is here")
-    ran = cli("explain", "spills", "matmul", "--shape", "512x512x512")
-    assert ran.code == 3
-    assert "name a target: --gpu sm_90" in ran.err

@@ -12,8 +12,8 @@ from triton.runtime.autotuner import Autotuner
 import triton_ops
 from tests.cpu.lint.lint_kernels.products import large_tile_bad
 from tests.cpu.lint.test_lint import FILES, FOLDER, planted
-from triton_ops.lint.engine import RULES, lint
-from triton_ops.lint.jit_functions import tuned_with
+from triton_ops_lint.engine import RULES, lint
+from triton_ops_lint.jit_functions import tuned_with
 
 pytestmark = pytest.mark.triton
 _IMPORTS = (

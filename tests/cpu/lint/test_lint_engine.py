@@ -17,13 +17,13 @@ import pytest
 
 from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
-from triton_ops.lint import engine
-from triton_ops.lint.command_lint import as_sarif
-from triton_ops.lint.engine import lint, readings_of
-from triton_ops.lint.findings import Undecided
-from triton_ops.lint.rules import compiled_costs
 from triton_ops.space import ConfigSpace, UnlistedSpace
 from triton_ops.tuner.expectation import Expectation
+from triton_ops_lint import engine
+from triton_ops_lint.command_lint import as_sarif
+from triton_ops_lint.engine import lint, readings_of
+from triton_ops_lint.findings import Undecided
+from triton_ops_lint.rules import compiled_costs
 
 pytestmark = pytest.mark.triton
 PROJECT = Path(__file__).parents[3]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from triton_ops.lint.engine import lint
+from triton_ops_lint.engine import lint
 
 pytestmark = [pytest.mark.triton, pytest.mark.processes]
 HEAD = """

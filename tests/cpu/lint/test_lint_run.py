@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.cpu.lint import watched_kernels
-from triton_ops import kernels
 from triton_ops.cli.app import main
-from triton_ops.lint.apart import run_watched
-from triton_ops.lint.apart_child import odd_problem
-from triton_ops.lint.engine import lint
-from triton_ops.lint.memory_watch import CONFLICT
+from triton_ops_lint.apart import run_watched
+from triton_ops_lint.engine import lint
+from triton_ops_lint.memory_watch import CONFLICT
 
 pytestmark = pytest.mark.triton
 SOURCE = Path(watched_kernels.__file__)
@@ -70,10 +68,3 @@ def test_a_kernel_whose_arguments_are_not_known_is_not_run():
         "its arguments are not known: to run it, name an Operation, or a function without parameters"
     ]
     assert lint(watched_kernels.gather_bad, rules=["outside-tensor"]).undecided == ()
-
-
-@pytest.mark.parametrize("name", kernels.names())
-def test_shipped_operations_have_a_small_problem_with_odd_extents(name):
-    result = kernels.load(name)
-    problem = odd_problem(getattr(result, "operation", result))
-    assert sum(spec.numel for spec in problem.specs.values()) < 200_000

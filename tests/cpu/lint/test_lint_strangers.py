@@ -8,9 +8,9 @@ import pytest
 
 from tests.cpu.lint.test_lint import FILES, FOLDER, planted
 from triton_ops.exceptions import TargetError
-from triton_ops.lint.apart import STEPS
-from triton_ops.lint.engine import RULES, lint
-from triton_ops.lint.island import Island
+from triton_ops_lint.apart import STEPS
+from triton_ops_lint.engine import RULES, lint
+from triton_ops_lint.island import Island
 
 pytestmark = pytest.mark.triton
 HEAD = "import os, socket, subprocess\nimport triton\nimport triton.language as tl\n"

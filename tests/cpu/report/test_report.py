@@ -22,7 +22,7 @@ from triton_ops.records import Finalist, Head, Run, RunLog
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.lockfile import loads
 from triton_ops.records.run_log import Environment, RoofFacts
-from triton_ops.report.live import page_of, run_data
+from triton_ops.report.live import run_data
 from triton_ops.report.run_facts import Report, paste_lines
 from triton_ops.request import Effort, TuneRequest
 from triton_ops.space import Config, ConfigSpace
@@ -99,21 +99,6 @@ def test_ties_have_intervals_that_include_zero_and_slower_ones_do_not(tmp_path):
     assert 0 < slow.gap.low <= slow.gap.centre <= slow.gap.high
 
 
-def test_text_tells_the_winner_every_config_and_no_control_character(cli, golden, tmp_path):
-    result = text(cli, written(tmp_path))
-    golden("report.txt", result)
-    assert "winner      n=1 shape=x" in result
-    assert all(f"n={n} shape=" in result for n in (1, 2, 3))
-    assert all(character.isprintable() or character == "\n" for character in result)
-
-
-def test_markdown_holds_no_markup_of_a_kernels_text(cli, golden, tmp_path):
-    result = text(cli, written(tmp_path), "--markdown")
-    golden("report.md", result)
-    assert "<img" not in result
-    assert "@all" not in result
-
-
 def test_json_holds_every_trial_with_its_reason(cli, tmp_path):
     path = written(tmp_path)
     [run] = json.loads(text(cli, path, "--json"))["runs"]
@@ -123,7 +108,6 @@ def test_json_holds_every_trial_with_its_reason(cli, tmp_path):
     assert len(run["trials"]) == 7
     assert run["trials"][-1]["error"] == HOSTILE
     assert run["trials"][0]["resources"]["registers"] == 43
-    assert run["sensitivity"]["knobs"]
 
 
 def test_lines_to_paste_are_python_and_a_lockfile():
@@ -370,11 +354,7 @@ def test_a_config_that_took_no_time_or_lacks_a_tunable_is_shown(cli, tmp_path):
     log.trial(ran(2, 2.0), Origin.SEARCHER)
     for form in ("--text", "--markdown", "--json"):
         assert cli("report", log.path, form).code == 0
-    assert "took no time" in page_of([Report(Run.read(log.path))])
-    assert (
-        cli("explain", "sensitivity", log.path).code,
-        cli("report", log.path, "-o", tmp_path / "page.html").code,
-    ) == (2, 0)
+    assert cli("report", log.path, "-o", tmp_path / "page.html").code == 0
 
 
 def test_forms_exclude_each_other(cli, tmp_path):

@@ -11,7 +11,7 @@ from zipfile import ZipFile
 import pytest
 
 import triton_ops
-from tests.browser import access_faults, opened_browser
+from tests.browser import access_faults, opened_browser, seen
 from tests.runs import ID, begun
 from triton_ops.records import Run
 from triton_ops.records import TrialOrigin as Origin
@@ -20,7 +20,6 @@ from triton_ops.report import live as growing
 from triton_ops.report.live import page_of
 from triton_ops.report.run_facts import Report
 
-from ..lab.test_simulator_page import seen
 from .test_report import HOSTILE, ROOF, of_problem, ran, written
 from .test_watch import served
 

@@ -364,13 +364,15 @@ def test_the_serving_process_ends_only_after_its_last_answer(monkeypatch, tmp_pa
 
 REFUSED = {
     "several runs": (("--watch", "--from-misses"), "--from-misses makes several"),
-    "a port alone": (("matmul", "--watch-port", "80"), "--watch-port is for --watch"),
-    "no port": (("matmul", "--watch", "--watch-port", "65536"), "65536 is no port"),
+    "a port alone": (("quick.py:run", "--watch-port", "80"), "--watch-port is for --watch"),
+    "no port": (("quick.py:run", "--watch", "--watch-port", "65536"), "65536 is no port"),
 }
 
 
 @pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_makes_no_sense_is_refused_before_any_work(cli, words, said):
+def test_what_makes_no_sense_is_refused_before_any_work(cli, words, said, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quick.py").write_text("def run(n, *, m=1):\n    return n\n", encoding="utf-8")
     refused = cli("tune", *words)
     assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
     assert said in refused.err

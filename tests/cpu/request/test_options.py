@@ -10,21 +10,15 @@ from functools import partial
 import pytest
 import typer
 
-from triton_ops import Budget, Patience, SettingsError, autotune, choose, install, tune, tune_compile, tune_many, tuning
-from triton_ops.cli.tune import tune_command
+from triton_ops import Budget, Patience, SettingsError, choose, tune, tune_many, tuning
 from triton_ops.evaluation import Assignment
-from triton_ops.records import recall
 from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.terminal import with_options
 
 DEFAULTS = {each.name: each.default for each in fields(TuneOptions)}
 PROBLEM = {each.name: each.default for each in fields(TuneProblem)}
-OPPOSITES = {"transfer", "wait"}
-OWN = {
-    tune_compile: {"budget_s"},
-    tune_many: {"budget_s"},
-    tune_command: {"device", "shape", "dtype", "space", *OPPOSITES},
-}
+
+
 """Parameters that mean something of the whole run, are texts, or are flags that switch off."""
 
 
@@ -32,15 +26,6 @@ def parameters(door):
     """Names and defaults of the parameters by name."""
     signature = inspect.signature(door).parameters.values()
     return {each.name: each.default for each in signature if each.default is not each.empty}
-
-
-@pytest.mark.parametrize("door", [tune, tune_many, autotune, install, recall, tune_compile, tune_command])
-def test_a_door_has_the_names_and_defaults_of_the_value(door):
-    shared = {name: value for name, value in parameters(door).items() if name not in OWN.get(door, ())}
-    known = {**PROBLEM, **DEFAULTS}
-    assert {name: value for name, value in shared.items() if name in known} == {
-        name: value for name, value in known.items() if name in shared
-    }
 
 
 def test_a_tune_has_every_option_and_every_part_of_a_problem():

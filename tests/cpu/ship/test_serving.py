@@ -13,8 +13,7 @@ from triton_ops import ConfigSpace, Constraint, Operation, TensorSpec, operation
 from triton_ops.backend.triton_compiler import kind_of
 from triton_ops.cli.app import main
 from triton_ops.device import DeviceSpec, probe
-from triton_ops.exceptions import DeviceError, KernelTypeError, NotLoadedError, TargetError
-from triton_ops.kernels import load
+from triton_ops.exceptions import KernelTypeError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, matching, store_in
 from triton_ops.ship import prepare
 from triton_ops.ship.command_loading import _code_of
@@ -295,25 +294,6 @@ def test_a_config_must_be_valid_at_both_ends_of_a_range():
     assert "not in the space at n=16" in result.reason
 
 
-def softmax(rows, columns, **config):
-    shipped = load("softmax")
-    problem = shipped.problem((rows, columns), "float16")
-    return record_of(shipped, problem, H200, {**shipped.space_for(problem).default_config, **config})
-
-
-@pytest.mark.triton
-@pytest.mark.usefixtures("shared_fork_server")
-def test_the_programs_of_a_device_that_is_not_here_are_compiled(tmp_path):
-    pytest.importorskip("triton")
-    lock = lock_for(softmax(64, 512), softmax(128, 512), waiting(1))
-    done = prepare(lock, targets=[wait], alias="nvidia-h200", jobs=1)
-    assert (done.failed, done.loaded, done.elsewhere, done.nothing_to_compile) == ((), 0, 1, 0)
-    assert done.compiled >= 1
-    assert {each.outcome for each in verify(lock, Targets([wait]), None)} == {"not measured"}
-    with pytest.raises(DeviceError, match="no device 'b200'"):
-        prepare(lock, alias="b200")
-
-
 @pytest.mark.triton
 @pytest.mark.usefixtures("shared_fork_server")
 def test_a_decorated_kernel_is_compiled_from_the_classes_of_its_arguments():
@@ -396,33 +376,12 @@ def test_programs_are_loaded_on_the_gpu_that_is_named(monkeypatch):
     assert [number for number, cached in fill.device_caches.items() if cached[0]] == [1, 2]
 
 
-@pytest.mark.triton
-def test_a_program_of_a_gpu_whose_architecture_nobody_knows_is_invalid():
-    pytest.importorskip("triton")
-    lock = lock_for(softmax(64, 512))
-    unknown = replace(lock.devices[0], name="a GPU of tomorrow", arch=None)
-    (verdict,) = verify(replace(lock, devices=(unknown,)), Targets(), None)
-    assert verdict.outcome == "invalid"
-    assert "target 'cuda' is not known" in verdict.reason
-
-
 def test_what_has_nothing_to_compile_is_ready():
     done = prepare(lock_for(waiting(1)), targets=[wait], device="cpu")
     assert (done.compiled, done.nothing_to_compile, done.failed) == (0, 1, ())
     outside = prepare(lock_for(waiting(7)), targets=[wait], device="cpu")
     assert "not in the space" in outside.failed[0][1]
     assert "1 failed" in str(outside)
-
-
-def test_targets_are_found_by_name_and_nothing_is_imported_for_a_file():
-    assert Targets().find("softmax").name == "softmax"
-    assert Targets([wait]).find(wait.name) is wait
-    assert Targets().decorated("softmax") is load("softmax")
-    with pytest.raises(NotLoadedError, match="antigravity:fly is not loaded"):
-        Targets().find("antigravity:fly")
-    assert "antigravity" not in sys.modules
-    with pytest.raises(TargetError, match="two targets are called"):
-        Targets([wait, wait])
 
 
 def test_a_range_is_compiled_for_each_kind_of_number_in_it():

@@ -28,7 +28,6 @@ from triton_ops.cost_model.inferred import InferredTiles, why_silent  # noqa: E4
 from triton_ops.cost_model.prediction import Fit  # noqa: E402
 from triton_ops.device import DeviceSpec, Machine, Target  # noqa: E402
 from triton_ops.kernel_ir import KernelWork  # noqa: E402
-from triton_ops.kernels import load  # noqa: E402
 from triton_ops.request import TuneRequest  # noqa: E402
 from triton_ops.request.request import CopiedArguments  # noqa: E402
 from triton_ops.space import Config, ConfigSpace, UnlistedSpace  # noqa: E402
@@ -71,18 +70,6 @@ def norm(block=256):
 
 def model_of(work):
     return Model(Work(tiles=InferredTiles(lambda _: work)), H200)
-
-
-@pytest.mark.parametrize("shape", [(4096, 4096, 4096), (512, 4096, 14336)])
-def test_a_matmul_that_declares_nothing_has_the_forecasts_of_one_that_does(shape):
-    operation = load("matmul")
-    problem = operation.problem(shape, "bfloat16")
-    declared, arguments = Model(operation.work(problem), H200), Arguments(keyword=dict(problem.arguments))
-    for tile in ({"BM": 128, "BN": 256, "BK": 64}, {"BM": 64, "BN": 64, "BK": 32}, {"BM": 16, "BN": 128, "BK": 128}):
-        result = model_of(work_of(operation.kernel, {**tile, "GROUP_M": 8}, arguments))
-        for options in ({"num_warps": 4, "num_stages": 3}, {"num_warps": 8, "num_stages": 5}):
-            config = {**tile, "GROUP_M": 8, **options}
-            assert result.expected_ms(config) == pytest.approx(declared.expected_ms(config), rel=0.02)
 
 
 A, B, C = (
@@ -426,22 +413,6 @@ def live_task(kernel, given, space):
         kernel=kernel, problem=Problem(kernel.name), chosen=space, operation=None,
         device=DeviceSpec.named("NVIDIA H200"), device_name="cuda", arguments=CopiedArguments(arguments),
     )  # fmt: skip
-
-
-def test_of_the_gradient_of_attention_both_launches_are_read():
-    operation = load("attention_backward")
-    problem = operation.problem((1, 4, 2, 512, 512, 64, 64, 2), "bfloat16")
-    assert operation.work(problem).tiles is None
-    usual = {"Q_ROWS": 64, "Q_KEYS": 64, "K_KEYS": 64, "K_ROWS": 64, **OPTIONS}
-    times = {}
-    for name in ("", "Q_KEYS", "K_ROWS"):
-        work = work_of(
-            operation.kernel, {**usual, name: 32} if name else usual, Arguments(keyword=dict(problem.arguments))
-        )
-        assert [len(launch.products) for launch in work.launches] == [0, 6, 8]  # with a mask, and without one
-        times[name] = model_of(work).expected_ms(OPTIONS)
-    assert all(math.isfinite(ms) and ms > 0 for ms in times.values())
-    assert len(set(times.values())) == 3
 
 
 LIVE = {"BLOCK": [8, 16, 32, 64], "WIDTH": [1024], "num_warps": [1, 2, 4, 8], "num_stages": [1, 2, 3, 4, 5]}

@@ -1,0 +1,416 @@
+"""Steps of the public kernels around a launch: checks with typed errors, one function per rule, then the launch.
+
+A kernel checks placement, dtypes, layout and shapes in this order, so that the first error is the one to mend first.
+The checks neither use a device nor import torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from triton_ops.backend import Arguments, Kernel, LauncherKernel, Operation, ScratchAllocator, launches_are_taken
+from triton_ops.base import require
+from triton_ops.dispatch import beside, config_for
+from triton_ops.exceptions import (
+    ConfigValueError,
+    DeviceError,
+    KernelTypeError,
+    SettingsError,
+    ShapeMismatchError,
+    UnknownTunableError,
+    UnsupportedDtypeError,
+)
+from triton_ops.request import spec_of
+from triton_ops.space import Config, Tunable
+from triton_ops.values import Problem, TensorSpec, contiguous_stride, is_fake
+from triton_ops_kernels.composed import FormsKernel
+
+
+def validate_positive_dimensions(**dimensions: Any) -> None:
+    """Check that every size is a whole number of 1 or more.
+
+    Raises:
+        ShapeMismatchError: One is not; `tensor_name` of the error is its name.
+    """
+    for name, size in dimensions.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ShapeMismatchError(f"{name} is {size!r}; it must be a whole number from 1", "1 or more", size, name)
+
+
+def validate_head_dim(head_dim: Any, hidden_dim: int | None = None) -> None:
+    """Check that a head has an even size, as RoPE needs, and that heads of this size fill `hidden_dim`.
+
+    Raises:
+        ShapeMismatchError: They do not.
+    """
+    validate_positive_dimensions(head_dim=head_dim)
+    if head_dim % 2:
+        raise ShapeMismatchError(
+            f"head_dim is {head_dim}; RoPE turns pairs: it must be even", "an even head size", head_dim, "head_dim"
+        )
+    if hidden_dim is not None and hidden_dim % head_dim:
+        raise ShapeMismatchError(
+            f"hidden_dim {hidden_dim} is no multiple of head_dim {head_dim}",
+            f"a multiple of {head_dim}",
+            hidden_dim,
+            "hidden_dim",
+        )
+
+
+def validate_eps(eps: Any) -> None:
+    """Check that what is added to a mean square is a finite number, and not negative.
+
+    Raises:
+        SettingsError: It is not.
+    """
+    if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not (math.isfinite(eps) and eps >= 0):
+        raise SettingsError(f"eps is {eps!r}; it must be finite and 0 or more")
+
+
+class ValueRule(NamedTuple):
+    """A test of a tunable's value, with its words: what the value must be."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+_FLAG = ValueRule("true or false", lambda value: type(value) is bool)
+_POWER_OF_TWO = ValueRule(
+    "a power of two, such as 64", lambda value: type(value) is int and value > 0 and value & (value - 1) == 0
+)
+
+
+def whole_from(least: int) -> ValueRule:
+    """Whole numbers from `least` on."""
+    return ValueRule(f"a whole number from {least}", lambda value: type(value) is int and value >= least)
+
+
+def one_of(values: Sequence[Any]) -> ValueRule:
+    """These values alone."""
+    return ValueRule(
+        f"one of {', '.join(map(str, values))}",
+        lambda value: any(type(value) is type(each) and value == each for each in values),
+    )
+
+
+def _rule_of(tunable: Tunable) -> ValueRule:
+    """The rule where a kernel's space has `tunable`: numbers may lie beyond those that are worth trying."""
+    kinds = set(map(type, tunable))
+    if kinds == {bool}:
+        return _FLAG
+    if kinds != {int}:
+        return one_of(tunable.values)
+    if tunable.ordered and all(map(_POWER_OF_TWO.holds, tunable)):
+        return _POWER_OF_TWO
+    return whole_from(min(1, *tunable))
+
+
+class Own(NamedTuple):
+    """A tunable of a shipped kernel, which a config of a caller's own may leave out if it is `optional`.
+
+    `rule` says which values the kernel takes where these are more, or fewer, than the tunable's own tell.
+    """
+
+    tunable: Tunable
+    rule: ValueRule | None = None
+    optional: bool = False
+
+
+class OwnConfigs:
+    """The tunables of a kernel, and the configs that it takes from its callers."""
+
+    def __init__(self, declared: Mapping[str, Tunable | Own]) -> None:
+        own = {name: each if isinstance(each, Own) else Own(each) for name, each in declared.items()}
+        self.tunables = {name: each.tunable for name, each in own.items()}
+        self._rules = {name: each.rule or _rule_of(each.tunable) for name, each in own.items()}
+        self._optional = tuple(name for name, each in own.items() if each.optional)
+        self._essentials = tuple(name for name, each in own.items() if not each.optional)
+
+    def checked(self, config: Mapping[str, Any], kernel: str) -> Config:
+        """`config` as a `Config` that the kernel of this name takes.
+
+        Raises:
+            UnknownTunableError: A tunable is missing, or a name is no tunable of the kernel.
+            ConfigValueError: A value is none that the kernel takes, or of a type that no config can hold.
+        """
+        unknown = [name for name in config if name not in self._rules]
+        absent = [name for name in self._essentials if name not in config]
+        if unknown or absent:
+            wrong = [f"has no tunable {name!r}" for name in unknown]
+            wrong += [f"needs a value for {name!r}" for name in absent]
+            rest = f", and if you like {', '.join(self._optional)}" if self._optional else ""
+            raise UnknownTunableError(
+                f"{kernel} {', '.join(wrong)}", hint=f"give exactly {', '.join(self._essentials)}{rest}"
+            )
+        checked = config if isinstance(config, Config) else Config(config)
+        for name, value in checked.items():
+            if not self._rules[name].holds(value):
+                raise ConfigValueError(f"{kernel}: {name} is {value!r}; it must be {self._rules[name].words}")
+        return checked
+
+
+@dataclass(frozen=True)
+class ShippedKernel:
+    """A kernel of this package: its operation, the configs that it takes from its callers, and its launch.
+
+    `fits` is given a config, the values of a launch, and whether the config is the caller's own; it returns the config
+    that runs for these values, or raises ConfigValueError.
+    """
+
+    operation: Operation
+    takes: OwnConfigs
+    fits: Callable[[Config, Mapping[str, Any], bool], Config] | None = None
+
+    @classmethod
+    def of(
+        cls, name: str, kernel: Kernel, problems: ModuleType,
+        fits: Callable[[Config, Mapping[str, Any], bool], Config] | None = None, *, part: str = "",
+    ) -> ShippedKernel:  # fmt: skip
+        """The kernel that a file `problems` declares; what belongs to a `part` of it, as `gradient`, begins with that.
+
+        The reference is called as the kernel. A part has its own space and arguments, and shares what it lacks.
+        """
+        named = vars(problems)
+
+        def of_part(what: str) -> Any:
+            own = f"{part}_{what}"
+            return named.get(own.upper() if what.isupper() else own, named[what])
+
+        operation = Operation(
+            name, kernel, named[f"{part or 'config'}_space"], of_part("arguments"), device="cuda",
+            reference=named[f"{name}_reference"], work=of_part("work"), dtypes=problems.DTYPES,
+            problems=of_part("PROBLEMS"), least_gain=None if part else named.get("LEAST_GAIN"),
+            by_class=True,
+        )  # fmt: skip
+        return cls(operation, of_part("OWN"), fits)
+
+    def run(
+        self, values: Mapping[str, Any], device: Any, config: Mapping[str, Any] | None = None, tune: bool = False,
+        **changed: Any,
+    ) -> None:  # fmt: skip
+        """Launch once with `values` by name, but for what is `changed` once they have decided the config.
+
+        It runs asynchronously, on the current stream of the torch device `device`. `config` None asks for the winner.
+        Raises as `config_for`.
+        """
+        chosen, launched = config_for(self.operation, values, self.takes.checked, config, tune), {**values, **changed}
+        if self.fits is not None:
+            chosen = self.fits(chosen, launched, config is not None)
+        self.launch(chosen, launched, device)
+
+    def problem_of(self, values: Mapping[str, Any], **changed: Any) -> Problem:
+        """The problem of a launch, but for values that do not count, which are `changed`."""
+        specs = {name: spec_of(value) for name, value in {**values, **changed}.items()}
+        return Problem(self.operation.name, tuple(specs.items()))
+
+    def launch(self, config: Config, values: Mapping[str, Any], device: Any) -> None:
+        """Launch once with a config."""
+        kernel: Any = self.operation.kernel
+        form, own = kernel.form_of(config) if isinstance(kernel, FormsKernel) else (kernel, config)
+        if device.type == "cpu" and form.interpreted:
+            self._check_interpreted(values)
+        with on_device(device):
+            if isinstance(form, LauncherKernel):
+                ScratchAllocator.around(partial(form.launch, **values, **own))()
+            else:
+                kernel.executable(config).launch(Arguments(keyword=values))
+
+    def _check_interpreted(self, values: Mapping[str, Any]) -> None:
+        """Refuse products of bfloat16, of which Triton's interpreter multiplies the bits as whole numbers (3.6, 3.7).
+
+        Raises UnsupportedDtypeError.
+        """
+        work, outputs = self.operation.work, self.operation.kernel.outputs
+        if work is None or not work(self.problem_of(values)).flops:
+            return
+        for name, value in values.items():
+            if Arguments.is_tensor(value) and str(value.dtype) == "torch.bfloat16" and name not in outputs:
+                raise UnsupportedDtypeError(
+                    f"{name} is {value.dtype}, and {self.operation.name} is interpreted: Triton's interpreter "
+                    "multiplies the bits of bfloat16 as whole numbers",
+                    value.dtype, ["float16", "float32"], name,
+                    hint=f"interpret it in another dtype, for example {name}.to(torch.float32), or run it on a GPU",
+                )  # fmt: skip
+
+
+_UNITS_UNKNOWN = 132
+
+
+def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
+    """Check that all are tensors, on a GPU, on the same GPU, with strides and their values as they are, in this order.
+
+    With `on_cpu` the kernel runs on a CPU too, as under `TRITON_INTERPRET=1`. Sparse and nested tensors are refused,
+    and those with torch's bit for negation, as `z.conj().imag`.
+    """
+    for name, tensor in tensors.items():
+        if not Arguments.is_tensor(tensor):
+            raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
+    places = ("cuda", "cpu") if on_cpu else ("cuda",)
+    for name, tensor in tensors.items():
+        if tensor.device.type not in places:
+            raise DeviceError(
+                f"{name} is on {tensor.device}; the kernel runs on a CUDA device",
+                "cuda",
+                str(tensor.device),
+                name,
+                hint=f'move it: {name}.to("cuda")',
+            )
+    first_name, first = next(iter(tensors.items()))
+    for name, tensor in tensors.items():
+        if tensor.device != first.device:
+            raise DeviceError(
+                f"{name} is on {tensor.device} and {first_name} on {first.device}",
+                str(first.device),
+                str(tensor.device),
+                name,
+                hint=f"move {name} to {first.device}",
+            )
+    for name, tensor in tensors.items():
+        _check_kind(name, tensor)
+
+
+def _check_kind(name: str, tensor: Any) -> None:
+    if tensor.is_nested or not str(tensor.layout).endswith("strided"):
+        kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        raise KernelTypeError(
+            f"{name} is a {kind} tensor; kernels read elements by strides", hint="pass a dense tensor"
+        )
+    if tensor.is_neg():
+        raise KernelTypeError(
+            f"{name} is a view whose elements torch negates when it reads them, which kernels do not",
+            hint=f"pass {name}.resolve_neg()",
+        )
+
+
+def check_dtypes(tensors: Mapping[str, Any], dtypes: Collection[str]) -> None:
+    """Check that every tensor has one of the `dtypes`, which are given by their long names."""
+    for name, tensor in tensors.items():
+        if str(tensor.dtype).removeprefix("torch.") not in dtypes:
+            raise UnsupportedDtypeError(
+                f"{name} is {tensor.dtype}; it must be {' or '.join(dtypes)}",
+                tensor.dtype,
+                list(dtypes),
+                name,
+                hint=f"convert it, for example {name}.to(torch.{next(iter(dtypes))})",
+            )
+
+
+def check_contiguous(tensors: Mapping[str, Any]) -> None:
+    """Check that every tensor is stored row-major without gaps; `expected` and `actual` of the error are strides."""
+    for name, tensor in tensors.items():
+        if not tensor.is_contiguous():
+            raise wrong_strides(name, tensor, "is not contiguous: its strides are {}", f"pass {name}.contiguous()")
+
+
+def wrong_strides(name: str, tensor: Any, fault: str, hint: str) -> ShapeMismatchError:
+    """The error of a tensor whose strides, which stand in `fault` for braces, are not what the kernel takes."""
+    strides = tuple(tensor.stride())
+    text = f"{name} {fault.format(strides)}"
+    return ShapeMismatchError(text, contiguous_stride(tensor.shape), strides, name, hint=hint)
+
+
+def check_shape(name: str, actual: Iterable[int], expected: tuple[int, ...], why: str) -> None:
+    """Check that the shape `actual` is `expected`; the message of the error ends with `why`."""
+    if tuple(actual) != expected:
+        raise ShapeMismatchError(
+            f"{name} has shape {tuple(actual)} instead of {expected}: {why}", expected, tuple(actual), name
+        )
+
+
+def check_rank(name: str, actual: Iterable[int], axes: str) -> None:
+    """Check that `actual` has as many axes as `axes` names, such as `[M, K]`."""
+    shape = tuple(actual)
+    if len(shape) != axes.count(",") + 1:
+        raise ShapeMismatchError(f"{name} has shape {shape}; it must be {axes}", axes, shape, name)
+
+
+def check_activation(activation: str, choices: Collection[str]) -> None:
+    """Check that the activation is known."""
+    if activation not in choices:
+        raise SettingsError(f"activation is {activation!r}; it must be {' or '.join(map(repr, choices))}")
+
+
+def check_apart(out: Any, inputs: Mapping[str, Any]) -> None:
+    """Check that every element of a result has memory of its own, which no input reaches into.
+
+    What counts is the memory from the first to the last element of `out`.
+    """
+    if is_fake(out) or out.numel() == 0:
+        return
+    if any(step == 0 and extent > 1 for extent, step in zip(out.shape, out.stride(), strict=True)):
+        raise ShapeMismatchError(
+            f"elements of out share memory: its strides are {tuple(out.stride())}",
+            contiguous_stride(out.shape), tuple(out.stride()), "out", hint="pass a tensor that is not expanded",
+        )  # fmt: skip
+    for name, tensor in inputs.items():
+        if tensor.device == out.device and beside(_overlap, out, tensor):
+            raise KernelTypeError(
+                f"out reaches into the memory of {name}, which would be read after it was written",
+                hint="pass another tensor, or leave out away",
+            )
+
+
+def _overlap(one: Any, other: Any) -> bool:
+    (first, last), (begin, end) = _reach(one), _reach(other)
+    return bool(begin < last and first < end)
+
+
+def _reach(tensor: Any) -> tuple[int, int]:
+    """The addresses of the first byte of a tensor and of the one after its last; equal for an empty tensor."""
+    if tensor.numel() == 0:
+        return 0, 0
+    elements = 1 + sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + elements * tensor.element_size()
+
+
+def check_constant(tensors: Mapping[str, Any], kernel: str) -> None:
+    """Check that no tensor waits, while torch is recording, for a gradient that a kernel does not compute."""
+    recording = require("torch", "running a kernel").is_grad_enabled()
+    for name, tensor in tensors.items():
+        if recording and tensor.requires_grad:
+            raise KernelTypeError(
+                f"{name} requires a gradient, which {kernel} does not compute", hint=f"pass {name}.detach()"
+            )
+
+
+def precision_of(tensor: Any) -> str:
+    """The multiplication of float32, `ieee` or `tf32`; other dtypes have one way, which is called `tf32` too.
+
+    For what describes a tensor it is that of torch's default.
+    """
+    if isinstance(tensor, TensorSpec):
+        return "ieee" if tensor.dtype == "float32" else "tf32"
+    torch = require("torch", "running a kernel")
+    exact = tensor.dtype == torch.float32 and beside(torch.get_float32_matmul_precision) == "highest"
+    return "ieee" if exact else "tf32"
+
+
+def launches(out: Any) -> bool:
+    """Tell whether a launch has something to write: not for an empty tensor.
+
+    Nor for one without memory in a trace, unless the launches of the trace are taken.
+    """
+    return (not is_fake(out) or bool(launches_are_taken())) and bool(out.numel() > 0)
+
+
+def on_device(device: Any) -> Any:
+    """A context in which launches go to a torch device; on a CPU, where kernels are interpreted, it does nothing."""
+    return nullcontext() if device.type == "cpu" else require("torch", "launching a kernel").cuda.device(device)
+
+
+def multiprocessors(device: Any) -> int:
+    """The multiprocessors of a torch device, from which launches that walk over their work take their programs.
+
+    A CPU, where kernels are interpreted, counts as one. Where a launch is only compiled and the device is not known, it
+    counts as an H100: the number is no part of the code.
+    """
+    if device.type == "cpu":
+        return 1
+    found = require("torch", "launching a kernel").cuda.get_device_properties(device)
+    return int(getattr(found, "multi_processor_count", _UNITS_UNKNOWN))

@@ -1,0 +1,55 @@
+"""The chooser of the softmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from triton_ops.dispatch import Chooser, Implementation, choose
+from triton_ops.values import TensorSpec
+from triton_ops_kernels.choosers.common import WIDE, by_kernel, first_reason, kernel_module, of_dtype, on_gpu, torch_
+
+
+def softmax_chooser() -> Chooser:
+    """The softmax of x over one axis, the last if none is named."""
+    implementations = {
+        "aten": Implementation(_softmax),
+        "exponentials": Implementation(_by_hand),
+        **by_kernel("softmax", _kernel, _kernel_takes, _kernel_values),
+    }
+    return choose(  # type: ignore[no-any-return]
+        implementations, name="choose_softmax",
+        schema="(Tensor x, int dim=-1) -> Tensor", arguments=_arguments, dtypes=("bfloat16", "float16", "float32"),
+    )  # fmt: skip
+
+
+def _arguments(rows: int = 4096, columns: int = 4096, dtype: str = "bfloat16") -> dict[str, Any]:
+    return {"x": TensorSpec((rows, columns), dtype), "dim": -1}
+
+
+def _softmax(x: Any, dim: int = -1) -> Any:
+    return torch_().softmax(x, dim)
+
+
+def _by_hand(x: Any, dim: int = -1) -> Any:
+    """By its definition, in float32."""
+    wide = x.double() if x.dtype == torch_().float64 else x.float()
+    powers = (wide - wide.amax(dim, keepdim=True)).exp_()
+    return (powers / powers.sum(dim, keepdim=True)).to(x.dtype)
+
+
+def _kernel(x: Any, dim: int = -1, *, config: Any = None) -> Any:
+    return kernel_module("softmax").softmax(x, config=config)
+
+
+def _kernel_takes(x: Any, dim: int = -1) -> str | bool:
+    return first_reason([
+        on_gpu(x), of_dtype(x, WIDE),
+        None if dim in (-1, x.ndim - 1) else f"the axis is {dim}, not the last one",
+        None if x.ndim and x.is_contiguous() else "x has gaps, or no axis",
+    ])  # fmt: skip
+
+
+def _kernel_values(x: Any, dim: int = -1) -> Any:
+    columns = x.shape[-1]
+    rows = x.numel() // max(columns, 1)
+    return kernel_module("softmax.problems").launch_values(x.view(rows, columns), x.new_empty((rows, columns)))

@@ -1,0 +1,410 @@
+"""The problems of the product of 8-bit floats, each with the space of configs that are worth trying.
+
+The documented space, `FP8_GEMM_CONFIGS`, is part of the space here but for steps of 32, which this leaves out: they
+fill a quarter of a row of shared memory. `tune(operation, space=FP8_GEMM_CONFIGS)` takes it alone. Shared memory is no
+constraint here: the compiler and the device tell which configs fit, and on which device the form in Gluon runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+from triton_ops.base import require
+from triton_ops.cost_model import GemmTiles, ProductTiles
+from triton_ops.device import probe
+from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
+from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, Work
+from triton_ops_kernels import tiles
+from triton_ops_kernels.call import Own, OwnConfigs, ValueRule, one_of
+from triton_ops_kernels.fp8_format import FP8Format
+from triton_ops_kernels.tiles import HALVED_SIDE, LOADS, describable, padded, reached_strides, strides_of, suits, widest
+
+gluon_forms = partial(tiles.forms_in_gluon, "fp8_gemm", "c")
+FORMS = ("triton", "gluon", "parts", "steps")
+_BUFFERS = (0, 3, 4, 8)  # 0 is for the forms in Triton, 8 for that of steps
+_SUMS = (1, 2, 4, 8, 16)  # more than two are for the form of parts
+
+OWN = OwnConfigs({
+    "FORM": Own(Choice(FORMS), optional=True),
+    "BUFFERS": Own(Choice(_BUFFERS), optional=True),
+    "APART": Own(Flag(), optional=True),
+    "LOADS": Own(Choice(LOADS), optional=True),
+    "SWAPPED": Own(Flag(), optional=True),
+    "PROGRAMS": Own(Choice([0, 1, 2]), optional=True),
+    "BLOCK_M": PowerOfTwo(16, 256),
+    "BLOCK_N": PowerOfTwo(8, 256),
+    "BLOCK_K": PowerOfTwo(64, 1024),
+    "GROUP_SIZE_M": Own(Choice([4, 8, 16]), optional=True),
+    "PROMOTE": Own(Choice([0, 64, 128]), optional=True),
+    "HALVES": Own(Flag(), optional=True),
+    "SUMS": Own(Choice(_SUMS), one_of(_SUMS), optional=True),
+    "AHEAD": Own(
+        Choice([0, 1, 2, 4]),
+        ValueRule("a whole number from 0; true is 1", lambda value: isinstance(value, int) and value >= 0),
+        optional=True,
+    ),
+    "num_warps": PowerOfTwo(4, 8),
+    "num_stages": IntRange(2, 8),
+})  # fmt: skip
+_GLUON_TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "num_warps": 4}
+_GLUON_HAS = {
+    "LOADS": "host", "SWAPPED": False, "PROGRAMS": 1, "PROMOTE": 0, "HALVES": False, "SUMS": 2, "AHEAD": 0,
+    "num_stages": 4,
+}  # fmt: skip
+"""What the form in Gluon always does, by the tunables of the others; its `num_stages` are its BUFFERS."""
+_PARTS_HAVE = {
+    "LOADS": "pointers", "SWAPPED": False, "PROGRAMS": 0, "GROUP_SIZE_M": 8, "PROMOTE": 0, "HALVES": False, "AHEAD": 0,
+}  # fmt: skip
+_STEPS_TILE = {"BLOCK_M": 64, "BLOCK_K": 128, "num_warps": 4}
+_STEPS_HAVE = {
+    "LOADS": "host", "SWAPPED": False, "PROGRAMS": 0, "PROMOTE": 0, "HALVES": False, "SUMS": 1, "AHEAD": 0,
+    "num_stages": 4,
+}  # fmt: skip
+_STEPS_COLUMNS, _STEPS_FROM = (16, 32, 64), 1280  # columns of its tiles, and terms from which it is the untuned form
+_PARTS_UP_TO, _PARTS_COLUMNS = 32, 8192  # rows of C, and columns up to which 16 rows have it by default
+_WIDE_BYTES = 4  # of an element of C: half a tile of them leaves room for three buffers
+_MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
+_TWO_FIT = 128 * 128  # elements of a tile of which two programs have room on a multiprocessor
+_SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill the rows of the matrix instructions
+_LONGEST_GROUP = 8  # tile rows of a group of the form in Triton
+_UNITS, _LONG = 132, 2048  # multiprocessors that tiles should fill, and terms from which steps are long
+_LEAST_PART = 32  # terms of a step that a sum of the form of parts has: what an instruction takes of 8 bits
+_MOST_STAGES = 5  # of tiles whose steps are copied slowly enough to keep the memory busy
+_MOST_UNROLLED = 16  # stages of all unrolled steps
+
+
+def config_space(problem: Problem) -> ConfigSpace:
+    """The space for the problem's extents, layout and precision; some thousand configs."""
+    M, N, K, specs, blocked = problem["M"], problem["N"], problem["K"], problem.specs, problem["BLOCKED"]
+    has_descriptors = takes_descriptors(specs["a"], specs["b"])
+    fast, result, few = bool(problem["FAST"]), bool(problem["C_DESCRIBED"]), M <= _PARTS_UP_TO and not blocked
+    copied = has_descriptors and not (blocked or fast) and bool(gluon_forms())
+    rules = (
+        *_form_rules(copied and result, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4, few),
+        Constraint(
+            "steps",
+            lambda FORM, BLOCK_N: FORM != "steps" or (copied and BLOCK_N <= 64 and _one_wave(M, N, BLOCK_N)),
+            f"the form of steps is for up to {_UNITS} tiles of 64 rows and columns or less, and else as that in Gluon",
+        ),
+        *_tile_rules(M, N, K),
+        *_copy_rules(has_descriptors, result),
+        *_promotion(blocked, fast),
+        Constraint(
+            "blocks",
+            lambda BLOCK_K: not blocked or FP8Format.block >= BLOCK_K,
+            "a step of {BLOCK_K} has terms of several scales; there is one for each 128",
+        ),
+    )
+    kind = "tiles"
+    if few and M <= 16 and 8 <= N <= _PARTS_COLUMNS and K >= 4 * _LEAST_PART:
+        kind = "parts"
+    elif copied and M > _PARTS_UP_TO and K >= _STEPS_FROM and _steps_columns(M, N) and probe().arch == "sm_90":
+        kind = "steps"
+    elif not blocked and 16 < M <= _SWAPPED_UP_TO <= N:
+        kind = "swapped"
+    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, kind))
+
+
+def _form_rules(whole: bool, buffers: int, few: bool) -> tuple[Constraint, ...]:
+    """The forms where they can compute the problem; that in Gluon has as many buffers as shared memory holds."""
+    return (
+        Constraint(
+            "gluon", lambda FORM: FORM != "gluon" or whole,
+            "the form in Gluon promotes its sums, has no scales by block, and reads and writes by descriptors alone; "
+            "a Triton without Gluon for Hopper lacks it",
+        ),
+        Constraint(
+            "buffers",
+            lambda FORM, BUFFERS: {"gluon": buffers, "steps": 8}.get(FORM, 0) == BUFFERS,
+            f"{{BUFFERS}} buffers: the form in Gluon has {buffers} for this result, that of steps 8, and the others "
+            "none of their own",
+        ),
+        Constraint(
+            "apart", lambda FORM, APART: FORM == "gluon" or not APART,
+            "only the form in Gluon has groups of warps that begin apart",
+        ),
+        Constraint(
+            "long_groups", lambda FORM, GROUP_SIZE_M: FORM == "gluon" or GROUP_SIZE_M <= _LONGEST_GROUP,
+            "groups of {GROUP_SIZE_M} tile rows are for the form in Gluon",
+        ),
+        *tiles.fixed_in("gluon", {**_GLUON_TILE, **_GLUON_HAS}),
+        Constraint(
+            "parts", lambda FORM, BLOCK_M, BLOCK_N, SUMS, BLOCK_K: FORM != "parts"
+            or (few and max(BLOCK_M, BLOCK_N) <= _PARTS_UP_TO and max(SUMS, 4) * _LEAST_PART <= BLOCK_K),
+            f"the form of parts is for up to {_PARTS_UP_TO} rows without scales by block, in tiles of no more rows and "
+            f"columns, and for steps of which each sum has {_LEAST_PART} terms",
+        ),
+        Constraint(
+            "narrow", lambda FORM, BLOCK_N, BLOCK_K: FORM == "parts" or (BLOCK_N >= 16 and BLOCK_K <= 256),
+            "tiles of {BLOCK_N} columns and steps of {BLOCK_K} are for the form of parts",
+        ),
+        *tiles.fixed_in("parts", _PARTS_HAVE),
+        *tiles.fixed_in("steps", {**_STEPS_TILE, **_STEPS_HAVE}),
+    )  # fmt: skip
+
+
+def _one_wave(M: int, N: int, columns: int) -> bool:
+    """Tell whether each multiprocessor has one tile of the form of steps at most."""
+    return -(-M // 64) * -(-N // columns) <= _UNITS
+
+
+def _steps_columns(M: int, N: int) -> int:
+    """The columns of the narrowest such tiles; 0 where there are none."""
+    return next((side for side in _STEPS_COLUMNS if side <= N and _one_wave(M, N, side)), 0)
+
+
+def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
+    step = widest(K, 64)
+    return (
+        Constraint(
+            "rows", lambda FORM, BLOCK_M, SWAPPED: FORM == "parts" or suits(N if SWAPPED else M, BLOCK_M),
+            f"{{BLOCK_M}} rows are too few or too many for {M} rows, or for {N} with swapped operands",
+        ),
+        Constraint(
+            "columns", lambda FORM, BLOCK_N, SWAPPED: suits(M if SWAPPED else N, BLOCK_N)
+            or (not SWAPPED and (M <= _SWAPPED_UP_TO or FORM == "steps") and N >= BLOCK_N),
+            f"{{BLOCK_N}} columns are too few or too many for {N} columns, or for {M} with swapped operands",
+        ),
+        Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
+        Constraint(
+            "swapped", lambda SWAPPED: not SWAPPED or min(M, N) == M <= _SWAPPED_UP_TO,
+            f"swapped operands are for up to {_SWAPPED_UP_TO} rows; {M} rows fill those of the matrix instructions",
+        ),
+        Constraint(
+            "accumulator", lambda FORM, BLOCK_M, BLOCK_N, SUMS, num_warps: FORM == "gluon"  # twice the warps multiply
+            or _MOST_SUMS * num_warps >= 8 * BLOCK_M * BLOCK_N * (SUMS if FORM == "parts" else 1),
+            "an accumulator of {BLOCK_M} by {BLOCK_N} takes over 128 registers of each thread of {num_warps} warps",
+        ),
+        Constraint(
+            "order", lambda GROUP_SIZE_M, BLOCK_M, SWAPPED: GROUP_SIZE_M == _LONGEST_GROUP
+            or (N if SWAPPED else M) > min(GROUP_SIZE_M, _LONGEST_GROUP) * BLOCK_M,
+            "groups of {GROUP_SIZE_M} tile rows are groups of 8 where there are no more",
+        ),
+        Constraint(
+            "two_programs", lambda PROGRAMS, BLOCK_M, BLOCK_N: PROGRAMS < 2 or BLOCK_M * BLOCK_N <= _TWO_FIT,
+            "two programs with accumulators of {BLOCK_M} by {BLOCK_N} do not fit on a multiprocessor",
+        ),
+        Constraint(
+            "deep", lambda num_stages, BLOCK_N, SWAPPED, PROGRAMS: num_stages <= _MOST_STAGES
+            or (max(BLOCK_N, M) <= _SWAPPED_UP_TO and not SWAPPED and PROGRAMS == 0),
+            f"over {_MOST_STAGES} stages are for the small steps of few rows, here {M}, and columns",
+        ),
+    )  # fmt: skip
+
+
+def _copy_rules(has_descriptors: bool, result: bool) -> tuple[Constraint, ...]:
+    return (
+        *tiles.descriptor_rules(has_descriptors, "BLOCK_K", tiles.K_STEP_BYTES),
+        Constraint(
+            "described", lambda LOADS, PROGRAMS: LOADS != "device" or PROGRAMS > 0,
+            "a program of one tile would make its descriptors for that alone; the host makes them for all",
+        ),
+        Constraint(
+            "walk", lambda PROGRAMS, LOADS: PROGRAMS == 0 or has_descriptors == (LOADS != "pointers"),
+            "programs that walk over tiles copy them by descriptors, where there can be any: pointers take registers",
+        ),
+        Constraint(
+            "halves",
+            lambda HALVES, SUMS, LOADS, SWAPPED, BLOCK_M, BLOCK_N: not HALVES
+            or (result and LOADS != "pointers" and not SWAPPED and min(BLOCK_M, BLOCK_N // 2) >= HALVED_SIDE
+                and SUMS == 1),
+            "halves of a tile of C are stored by descriptors, one after the other, if each has 64 rows and columns; "
+            "two sums are stored so anyway",
+        ),
+    )  # fmt: skip
+
+
+def _promotion(blocked: bool, fast: bool) -> tuple[Constraint, ...]:
+    ahead = Constraint(
+        "ahead",
+        lambda AHEAD, SUMS, PROGRAMS, num_stages: (
+            AHEAD == 0
+            or (blocked and SUMS == 1 and (AHEAD == 1 or (PROGRAMS == 0 and AHEAD * num_stages <= _MOST_UNROLLED)))
+        ),
+        "scales are read {AHEAD} steps ahead if they are by block, of one sum; over one step if no program walks, "
+        "and {AHEAD} unrolled steps of {num_stages} stages are not too many",
+    )
+    sums = Constraint(
+        "sums",
+        lambda FORM, SUMS, PROMOTE, LOADS, SWAPPED, BLOCK_N, BLOCK_K, num_warps: num_warps <= SUMS if FORM == "parts"
+        else SUMS == 1 or (SUMS == 2 and not (fast and not blocked) and PROMOTE == 0 and FP8Format.block >= BLOCK_K
+            and LOADS != "pointers" and not SWAPPED and BLOCK_N // 2 >= HALVED_SIDE),
+        "two sums are for tiles whose sums are promoted whole, copied by descriptors, of 64 columns each or more, and "
+        "more for the form of parts, with one for each warp at least",
+    )  # fmt: skip
+    if blocked:
+        none = Constraint("promotion", lambda PROMOTE: PROMOTE == 0, "scales for blocks promote the sum of every step")
+        return ahead, sums, none
+    promotion = Constraint(
+        "promotion",
+        lambda PROMOTE, BLOCK_K: PROMOTE < BLOCK_K,
+        "{PROMOTE} terms are a whole step of {BLOCK_K} or more, which 0 says too",
+    )
+    return ahead, sums, promotion
+
+
+def takes_descriptors(a: TensorSpec, b: TensorSpec) -> bool:
+    """Tell whether the hardware can describe both factors as they lie in memory, along K."""
+    shown = TensorSpec(b.shape[::-1], b.dtype, b.strides[::-1], aligned=b.aligned)  # of B, as [N, K]
+    return min(a.shape) > 0 and describable(a, shown)
+
+
+def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
+    """A config of the caller's own as its form runs it: in Gluon with as many buffers as the result leaves room for.
+
+    Raises:
+        ConfigValueError: The form has no such config, or cannot have the problem.
+        ConfigValueError: BUFFERS, APART or more than two SUMS are given without theirs.
+    """
+    form = str(config.get("FORM", FORMS[0]))
+    if form == "triton":
+        for name, owner, fitting in (("BUFFERS", "gluon", (0,)), ("APART", "gluon", (0,)), ("SUMS", "parts", (1, 2))):
+            if name in config and config[name] not in fitting:
+                raise ConfigValueError(
+                    f"{name} is {config[name]!r}, and only the form {owner} has it",
+                    hint=f"add FORM={owner!r}, or leave {name} out",
+                )
+        return config
+    has = {"gluon": _GLUON_HAS, "parts": {"SUMS": 4, **_PARTS_HAVE}, "steps": _STEPS_HAVE}[form]
+    own: dict[str, Any] = {"GROUP_SIZE_M": 8, "APART": False, **has, **config}
+    own |= {} if form == "parts" else {"num_stages": 4}
+    counts = [own["BUFFERS"]] if "BUFFERS" in own else [count for count in _BUFFERS if bool(count) == (form != "parts")]
+    problem_space = space()
+    reasons = {count: problem_space.why_not(Config({**own, "BUFFERS": count})) for count in counts}
+    if (buffers := next((count for count, why in reasons.items() if why is None), None)) is None:
+        why = min(map(str, reasons.values()), key=lambda why: why.startswith("buffers: "))  # tells most what is amiss
+        raise ConfigValueError(f"FORM is {form!r}, which this call cannot have: {why}", hint="leave FORM out")
+    return Config({**config, "BUFFERS": buffers})
+
+
+@lru_cache(maxsize=1024)
+def default_config(M: int, N: int, K: int, kind: str = "tiles") -> Config:
+    """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms.
+
+    `kind` is `tiles`, or `swapped` for up to 64 rows, or the form of parts or of steps.
+
+    Source: of parts, what was fast on an H200 at 16x1280x2944, 16x4096x4096, 16x1024x4096 and 2x640x15696; of steps, at
+    48x4096x4096, 200x2048x7168 and 64x1024x12992; swapped, at 64x2944x976, 30x9328x1152 and 25x5632x5760.
+    """
+    if kind == "steps":
+        own = {"FORM": "steps", "BUFFERS": 8, "APART": False, "BLOCK_N": _steps_columns(M, N), "GROUP_SIZE_M": 8}
+        return Config({**_STEPS_TILE, **_STEPS_HAVE, **own})
+    if kind == "parts":
+        return Config(
+            _PARTS_HAVE, FORM="parts", BUFFERS=0, APART=False, BLOCK_M=16, BLOCK_N=8 if 8 * _UNITS >= N else 16,
+            BLOCK_K=min(padded(K, 128), 1024 if K >= _LONG else 512), SUMS=4, num_warps=4, num_stages=4,
+        )  # fmt: skip
+    swapped = kind == "swapped"
+    rows, columns = min(padded(M, 16), 128), min(padded(N, 32), 64 if M <= 32 else 128)
+    if swapped:
+        rows, columns = 64, padded(M, 32)
+    warps = 8 if rows * columns >= 128 * 128 else 4  # a sum that is promoted takes its registers twice
+    return Config(
+        LOADS="pointers", SWAPPED=swapped, PROGRAMS=0, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128),
+        GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, SUMS=1, AHEAD=0, num_warps=warps, num_stages=5 if swapped else 4,
+        FORM="triton", BUFFERS=0, APART=False,
+    )  # fmt: skip
+
+
+DTYPES = ("bfloat16", "float16", "float32")
+LEAST_GAIN = 0.05
+SCALINGS = {1: "tensor", 2: "row", 3: "block", 4: "tensor"}
+"""How scales lie over the inputs, by the number that stands in a shape."""
+_FAST = 4  # as 1, with sums that are not promoted
+
+PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
+    "8192": ((8192, 8192, 8192, 1), "bfloat16"),
+    "8192-fast": ((8192, 8192, 8192, 4), "bfloat16"),
+    "4096-by-row": ((4096, 4096, 4096, 2), "bfloat16"),
+    "llama-8b-up-prefill": ((4096, 14336, 4096, 2), "bfloat16"),
+    "llama-8b-up-decode": ((16, 14336, 4096, 2), "bfloat16"),
+    "llama-8b-keys-decode": ((16, 1024, 4096, 2), "bfloat16"),
+    "llama-70b-down-chunk": ((512, 8192, 28672, 2), "bfloat16"),
+    "deepseek-v3-down-prefill": ((4096, 7168, 2048, 3), "bfloat16"),
+    "deepseek-v3-up-decode": ((64, 4096, 7168, 3), "bfloat16"),
+    "odd": ((1000, 777, 520, 1), "float16"),
+}
+
+
+def arguments(
+    M: int = 4096, N: int = 4096, K: int = 4096, scaling: int = 1, dtype: str = "bfloat16"
+) -> dict[str, TensorSpec | int | bool | None]:
+    """The kernel's arguments, by name, in the order of its parameters; `dtype` is that of the product.
+
+    A is row-major, and B column-major, as a transposed weight is: Hopper's tensor cores read 8-bit floats along K only.
+    `scaling` is 1 for a scale for each tensor, 2 for each row of A and column of B, 3 for blocks of 128; 4 is 1 with
+    the faster sums, which are not promoted.
+
+    Raises:
+        ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart, or `scaling` is none of these.
+    """
+    if scaling not in SCALINGS:
+        raise ShapeMismatchError(f"scaling is {scaling}; it must be 1, 2, 3 or 4", "1 to 4", scaling)
+    a = TensorSpec((M, K), FP8Format.name)
+    b = TensorSpec((K, N), FP8Format.name, (1, K))
+    c = TensorSpec((M, N), dtype, fill="empty")
+    shapes = scale_shapes(M, N, K)[SCALINGS[scaling]]
+    a_scale, b_scale = (TensorSpec(shape, "float32", fill="positive") for shape in shapes)
+    return launch_values(a, b, c, a_scale, b_scale, SCALINGS[scaling] == "block", scaling == _FAST)
+
+
+def launch_values(
+    a: Any, b: Any, c: Any, a_scale: Any, b_scale: Any, blocked: bool = False, fast: bool = False
+) -> dict[str, Any]:
+    """The kernel's arguments for tensors, or what describes them, without the bias, which does not decide the config.
+
+    Scales are matrices, with a stride of 0 along an axis that has one of them; strides are in elements.
+    """
+    (M, K), N = a.shape, b.shape[1]
+    (am, ak), (bk, bn) = reached_strides(a=a, b=b)
+    scales = [
+        0 if extent == 1 else step
+        for scale in (a_scale, b_scale) for extent, step in zip(scale.shape, strides_of(scale), strict=True)
+    ]  # fmt: skip
+    item_bytes = ITEM_BYTES[c.dtype] if isinstance(c, TensorSpec) else c.element_size()
+    return {
+        "a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale, "bias": None, "M": M, "N": N, "K": K,
+        "stride_am": am, "stride_ak": ak, "stride_bk": bk, "stride_bn": bn,
+        **dict(zip(("stride_asm", "stride_ask", "stride_bsk", "stride_bsn"), scales, strict=True)),
+        # A new row-major result can have a descriptor if its rows begin at multiples of 16 bytes; it repeats an extent.
+        "BLOCKED": blocked, "FAST": fast, "C_DESCRIBED": int(N * item_bytes % ALIGNMENT_BYTES == 0),
+    }  # fmt: skip
+
+
+def scale_shapes(M: int, N: int, K: int) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
+    """The shapes of both scales by how they lie over the inputs."""
+    size = FP8Format.block
+    return {
+        "tensor": ((1, 1), (1, 1)),
+        "row": ((M, 1), (1, N)),
+        "block": ((M, -(-K // size)), (-(-K // size), -(-N // size))),
+    }
+
+
+def work(problem: Problem) -> Work:
+    """The work: 2MNK operations; A and B read once, C written once."""
+    M, N, K, specs = problem["M"], problem["N"], problem["K"], problem.specs
+    a, b = specs["a"], specs["b"]
+    tiles = GemmTiles(
+        M, N, K, dtype=a.dtype, out_dtype=specs["c"].dtype,
+        tile_rows="BLOCK_M", tile_columns="BLOCK_N", tile_inner="BLOCK_K", group="GROUP_SIZE_M",
+        a_along_inner=a.strides[1] == 1, b_along_inner=b.strides[0] == 1,
+        copy_bytes=min(a.copied_bytes, b.copied_bytes),
+    )  # fmt: skip
+    promoted = problem["BLOCKED"] or not problem["FAST"]
+    moved = float(sum(spec.nbytes for spec in specs.values()))
+    return Work(2.0 * M * N * K, moved, ProductTiles(tiles, promoted, scaled=bool(problem["BLOCKED"])))
+
+
+def fp8_gemm_reference(a: Any, b: Any, c: Any, a_scale: Any, b_scale: Any, bias: Any = None, **_given: Any) -> Any:
+    """Compute `(a / a_scale) @ (b / b_scale) + bias` in float32 or wider, rounded once to the dtype of `c`.
+
+    Cost: wide copies of both inputs, and a wide product.
+    """
+    torch = require("torch", "the reference of fp8_gemm")
+    wide = torch.float64 if a.dtype == torch.float64 else torch.float32
+    found = FP8Format.restored(a, a_scale, wide) @ FP8Format.restored(b, b_scale, wide)
+    return (found if bias is None else found + bias.to(wide)).to(c.dtype)

@@ -1,0 +1,282 @@
+"""The problems of the gated MLP, each with the space of configs that are worth trying.
+
+The documented space, `GATED_MLP_CONFIGS`, is part of the space here; `tune(operation, space=GATED_MLP_CONFIGS)` takes
+it alone. Shared memory is no constraint here: the compiler and the device tell which configs fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from triton_ops.base import require
+from triton_ops.cost_model import ElementTiles, GemmTiles, ProductTiles
+from triton_ops.device import Machine
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
+from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, TilePlan, Work, tile_side
+from triton_ops_kernels.call import Own, OwnConfigs, precision_of
+from triton_ops_kernels.tiles import (
+    HALVED_SIDE,
+    K_STEP_BYTES,
+    describable,
+    descriptor_rules,
+    padded,
+    reached_strides,
+    suits,
+    widest,
+)
+
+OWN = OwnConfigs({
+    "BLOCK_M": PowerOfTwo(16, 256),
+    "BLOCK_N": PowerOfTwo(16, 128),
+    "BLOCK_K": PowerOfTwo(32, 128),
+    "GROUP_SIZE_M": Own(Choice([8]), optional=True),
+    "LOADS": Own(Choice(["pointers", "host"]), optional=True),
+    "JOINED": Own(Flag(), optional=True),
+    "PROGRAMS": Own(Choice([0, 1]), optional=True),
+    "HALVES": Own(Flag(), optional=True),
+    "num_warps": PowerOfTwo(4, 8),
+    "num_stages": IntRange(2, 5),
+})  # fmt: skip
+GRADIENT_OWN = OwnConfigs({
+    "BLOCK_SIZE": PowerOfTwo(256, 8192),
+    "num_warps": PowerOfTwo(1, 8),
+    "EVICT": Own(Choice(["none", "stores"]), optional=True),
+})  # fmt: skip
+"""What is written has no precedence in leaving L2 where a config leaves EVICT out."""
+_MOST_SUMS = 2 * 128 * 128  # elements of both accumulators with eight warps: 128 registers of a thread
+_FULL_ROWS = 64  # of Hopper's matrix instructions, whose operands come from shared memory without passing registers
+_RESULTS, _CACHE_BYTES = 2, 128 * 2**20  # of the gradient; as many bytes as the largest L2 of a GPU holds, or more
+
+
+def config_space(problem: Problem) -> ConfigSpace:
+    """The space for the problem's extents and layout."""
+    M, N, K, specs = problem["M"], problem["N"], problem["K"], problem.specs
+    gate_weight, up_weight, dtype = specs["gate_weight"], specs["up_weight"], specs["x"].dtype
+    has_descriptors = K > 0 and describable(specs["x"], gate_weight, up_weight, specs["out"])
+    alike = gate_weight.strides == up_weight.strides
+    rules = (*_tile_rules(M, N, K), *_descriptor_rules(has_descriptors, alike, ITEM_BYTES[dtype]))
+    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, dtype))
+
+
+def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
+    """Tiles that suit the extents. Rows of a copied tile behind M are zeros, and no memory is read for them."""
+    rows, columns, step = widest(M, 16), widest(N, 16), widest(K, 32)
+    return (
+        Constraint(
+            "rows", lambda BLOCK_M, LOADS: rows >= BLOCK_M if LOADS == "pointers"
+            else suits(M, BLOCK_M) or BLOCK_M == _FULL_ROWS,
+            f"{{BLOCK_M}} rows are over twice the padded M of {M}, or too few for descriptors",
+        ),
+        Constraint(
+            "columns", lambda BLOCK_N, LOADS: columns >= BLOCK_N if LOADS == "pointers" else suits(N, BLOCK_N),
+            f"{{BLOCK_N}} columns are over twice the padded N of {N}, or too few for descriptors",
+        ),
+        Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
+        Constraint(
+            "accumulators",
+            lambda BLOCK_M, BLOCK_N, num_warps: _MOST_SUMS * num_warps // 8 >= 2 * BLOCK_M * BLOCK_N,
+            "two accumulators of {BLOCK_M} by {BLOCK_N} take over 128 registers of each thread of {num_warps} warps",
+        ),
+    )  # fmt: skip
+
+
+def _descriptor_rules(has_descriptors: bool, alike: bool, item_bytes: int) -> tuple[Constraint, ...]:
+    return (
+        *descriptor_rules(has_descriptors, "BLOCK_K", K_STEP_BYTES // item_bytes),
+        Constraint(
+            "joined", lambda JOINED, LOADS: not JOINED or (alike and LOADS == "host"),
+            "one descriptor of both weights is made by the host, of weights with the same strides",
+        ),
+        Constraint(
+            "walk", lambda PROGRAMS, JOINED: PROGRAMS == 0 or JOINED,
+            "programs that walk over tiles load ahead only where one product is in their loop, of joined weights",
+        ),
+        Constraint(
+            "halves",
+            lambda HALVES, LOADS, BLOCK_M, BLOCK_N: not HALVES
+            or (LOADS == "host" and min(BLOCK_M, BLOCK_N // 2) >= HALVED_SIDE),
+            "halves of a tile are stored by descriptors, one after the other, if each has 64 rows and columns",
+        ),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def default_config(M: int, N: int, K: int, dtype: str) -> Config:
+    """The untuned config: two tiles of 128 by 64, smaller for a smaller problem, and steps of 128 bytes along K.
+
+    Its loads are of pointers, and its shared memory is that of every device: it runs anywhere.
+    """
+    rows, columns = min(padded(M, 16), 128), min(padded(N, 16), 64)
+    step = min(padded(K, 32), max(32, K_STEP_BYTES // ITEM_BYTES[dtype]))
+    stages = 2 if dtype == "float32" else 3
+    return Config(
+        BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=step, GROUP_SIZE_M=8, LOADS="pointers", JOINED=False, PROGRAMS=0,
+        HALVES=False, num_warps=8 if rows * columns >= 128 * 64 else 4, num_stages=stages,
+    )  # fmt: skip
+
+
+def gradient_space(problem: Problem) -> ConfigSpace:
+    """The space of the gradient's kernel, which maps elements."""
+    written_bytes = _RESULTS * problem["elements"] * ITEM_BYTES[problem.specs["gate"].dtype]
+    lanes = Constraint(
+        "threads",
+        lambda BLOCK_SIZE, num_warps: 64 <= BLOCK_SIZE // num_warps <= 32 * 32,
+        "{BLOCK_SIZE} elements are under 2 or over 32 for each thread of {num_warps} warps",
+    )
+    precedence = Constraint(
+        "kept",
+        lambda EVICT: EVICT == "none" or written_bytes > _CACHE_BYTES,
+        f"results of {written_bytes} bytes may wait in L2 for the products that read them next",
+    )
+    default = Config(BLOCK_SIZE=1024, EVICT="none", num_warps=4)  # one 16-byte load of 16-bit floats for each thread
+    return ConfigSpace(GRADIENT_OWN.tunables, (lanes, precedence), default)
+
+
+DTYPES = ("bfloat16", "float16", "float32")
+LEAST_GAIN = 0.05
+ACTIVATIONS = ("silu", "gelu")
+
+PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
+    "llama-8b-prefill": ((4096, 14336, 4096), "bfloat16"),
+    "llama-8b-decode": ((16, 14336, 4096), "bfloat16"),
+    "llama-8b-chunk": ((512, 14336, 4096), "bfloat16"),
+    "llama-70b-prefill": ((2048, 28672, 8192), "bfloat16"),
+    "qwen-7b-prefill": ((4096, 18944, 3584), "bfloat16"),
+    "deepseek-v3-expert": ((1024, 2048, 7168), "bfloat16"),
+    "odd": ((1000, 777, 516), "float16"),  # no multiple of any tile; rows of 516 are no multiple of 16 bytes
+}
+
+
+def arguments(
+    tokens: int = 4096, intermediate: int = 14336, hidden: int = 4096, dtype: str = "bfloat16"
+) -> dict[str, TensorSpec | int | str | None]:
+    """The kernel's arguments for x[tokens, hidden] and weights [intermediate, hidden], in the order of its parameters.
+
+    The activation is silu, and the products are not kept for a gradient.
+    """
+    x, weight = TensorSpec((tokens, hidden), dtype), TensorSpec((intermediate, hidden), dtype)
+    return launch_values(x, weight, weight, TensorSpec((tokens, intermediate), dtype, fill="empty"), "silu")
+
+
+def launch_values(x: Any, gate_weight: Any, up_weight: Any, out: Any, activation: str) -> dict[str, Any]:
+    """The kernel's arguments for tensors, or what describes them, with no products kept; strides are in elements."""
+    (M, N), K = out.shape, x.shape[1]
+    strides = reached_strides(x=x, gate_weight=gate_weight, up_weight=up_weight)
+    item_bytes = ITEM_BYTES[x.dtype] if isinstance(x, TensorSpec) else x.element_size()
+    return {
+        "x": x, "gate_weight": gate_weight, "up_weight": up_weight, "out": out, "gate": None, "up": None,
+        "M": M, "N": N, "K": K,
+        "stride_xm": strides[0][0], "stride_xk": strides[0][1],
+        "stride_gn": strides[1][0], "stride_gk": strides[1][1],
+        "stride_un": strides[2][0], "stride_uk": strides[2][1],
+        "ACTIVATION": activation, "PRECISION": precision_of(x), "UNIT": unit(K, strides, item_bytes),
+    }  # fmt: skip
+
+
+def unit(hidden: int, strides: Sequence[Sequence[int]], item_bytes: int) -> int:
+    """Neighbours along K that may be copied at once: in 16 bytes at most, and 1 where K has no neighbours.
+
+    Triton itself sees it only of extents and strides that are multiples of 16. Rows of 516 elements of 16 bits, for
+    example, begin at multiples of 8 bytes, which the hardware copies past the registers; 2 bytes it does not. `strides`
+    are those of x and of both weights, in elements. The gradient's kernel maps elements, which have no strides: 777,000
+    elements of 16 bits, a multiple of 8, would be read two bytes at a time, since the last block's mask could end
+    anywhere.
+    """
+    if any(stride[1] != 1 for stride in strides):
+        return 1
+    most = ALIGNMENT_BYTES // item_bytes
+    for extent in (hidden, *(stride[0] for stride in strides)):
+        while extent % most:  # a size that is traced asks no C code
+            most //= 2
+    return most
+
+
+GRADIENT_PROBLEMS = {name: (shape[:2], dtype) for name, (shape, dtype) in PROBLEMS.items()}
+
+
+def gradient_arguments(
+    tokens: int = 4096, intermediate: int = 14336, dtype: str = "bfloat16"
+) -> dict[str, TensorSpec | int | str]:
+    """The arguments of the gradient's kernel, which maps the elements of the two products."""
+    shape = (tokens, intermediate)
+    input_spec, output_spec = TensorSpec(shape, dtype), TensorSpec(shape, dtype, fill="empty")
+    return {
+        "gate": input_spec, "up": input_spec, "grad": input_spec, "dgate": output_spec, "dup": output_spec,
+        "elements": input_spec.numel, "ACTIVATION": "silu", "UNIT": unit(input_spec.numel, (), ITEM_BYTES[dtype]),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GatedTiles:
+    """The tiles of both products, of which a program computes one of each: as one product of twice the columns.
+
+    Where weights are not joined, matrix instructions are of the columns of one product, as of two sums. Half of such a
+    tile is stored.
+    """
+
+    both: ProductTiles
+
+    @property
+    def unseen(self) -> str:
+        """Why no pick is made for such products; one for 640x13360x595 took 2.6 times as long as the default (H200)."""
+        row_bytes = self.both.product.inner * ITEM_BYTES[self.both.product.dtype]
+        return "unseen: no rows that descriptors cannot read" if row_bytes % 16 else self.both.unseen
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """The plan of a product whose tiles are twice as wide."""
+        form = {"BOTH": 2 * tile_side("BLOCK_N", config), "SUMS": 1 if config.get("JOINED", False) else 2}
+        return self.both.plan({**config, **form, "HALVES": True}, machine)
+
+
+def work(problem: Problem) -> Work:
+    """The work: 4MNK operations; x and the weights read once, the result written once."""
+    M, N, K = problem["M"], problem["N"], problem["K"]
+    specs = problem.specs
+    x, out, weight = specs["x"], specs["out"], specs["gate_weight"]
+    tiles = GemmTiles(
+        M, 2 * N, K, dtype=x.dtype, out_dtype=out.dtype,
+        tile_rows="BLOCK_M", tile_columns="BOTH", tile_inner="BLOCK_K", group="GROUP_SIZE_M",
+        a_along_inner=x.strides[1] == 1, b_along_inner=weight.strides[1] == 1,
+        copy_bytes=min(x.copied_bytes, weight.copied_bytes),
+    )  # fmt: skip
+    return Work(4.0 * M * N * K, float(sum(spec.nbytes for spec in specs.values())), GatedTiles(ProductTiles(tiles)))
+
+
+def gradient_work(problem: Problem) -> Work:
+    """The work: bytes of three inputs and two outputs; bandwidth is the limit."""
+    specs = list(problem.specs.values())
+    item = ITEM_BYTES[specs[0].dtype]
+    tiles = ElementTiles(specs[0].numel, "BLOCK_SIZE", read_bytes=3 * item, written_bytes=2 * item, weight=4.0)
+    return Work(bytes=float(sum(spec.nbytes for spec in specs)), tiles=tiles)
+
+
+def gated_mlp_reference(x: Any, gate_weight: Any, up_weight: Any, out: Any, *, ACTIVATION: str, **_given: Any) -> Any:
+    """Compute `act(x @ gate_weight.T) * (x @ up_weight.T)` in float32 or wider, rounded once to the dtype of `out`.
+
+    Cost: float32 copies of all inputs, and three float32 tensors of the size of the result.
+    """
+    torch = require("torch", "the reference of gated_mlp")
+    wide = torch.promote_types(x.dtype, torch.float32)
+    g, u = (x.to(wide) @ weight.to(wide).mT for weight in (gate_weight, up_weight))
+    return (_activation_of(ACTIVATION)(g) * u).to(out.dtype)
+
+
+def gated_mlp_backward_reference(
+    gate: Any, up: Any, grad: Any, dgate: Any, dup: Any, *, ACTIVATION: str, **_given: Any
+) -> tuple[Any, Any]:
+    """The gradients of the two products, in float32 or wider, rounded once."""
+    torch = require("torch", "the reference of gated_mlp")
+    wide = torch.promote_types(gate.dtype, torch.float32)
+    with torch.enable_grad():
+        g = gate.detach().to(wide).requires_grad_()
+        activated = _activation_of(ACTIVATION)(g)
+        (slope,) = torch.autograd.grad(activated.sum(), g)
+    d = grad.to(wide)
+    return (d * up.to(wide) * slope).to(dgate.dtype), (d * activated.detach()).to(dup.dtype)
+
+
+def _activation_of(name: str) -> Any:
+    return getattr(require("torch", "the reference of gated_mlp").nn.functional, name)

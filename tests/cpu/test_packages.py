@@ -1,0 +1,259 @@
+"""The packages beside the core: the names and commands that the core shows of them, and the core without them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.alone import forgetful
+from tests.cpu.cli.test_cli import PINNED, REFERENCE
+from triton_ops._faces import FACES
+from triton_ops.cli.app import _SECTIONS as SECTIONS
+from triton_ops.cli.app import PROGRAM
+from triton_ops.exceptions import PACKAGES
+from triton_ops.request.effort import PRESETS
+from triton_ops.terminal.program import imported
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+PROJECT = Path(__file__).parents[2]
+SHOWN = {name: module for name, module in FACES["triton_ops"].items() if not f"{module}.".startswith("triton_ops.")}
+BROUGHT = {path: place for section in SECTIONS.values() for path, (place, *_) in section.items() if place in PACKAGES}
+DOCUMENTED = {
+    "triton_ops.autotuner": "TritonAutoTuner ConfigCache FP8_GEMM_CONFIGS",
+    "triton_ops.autotuner.configs": "GATED_MLP_CONFIGS generate_configs",
+    "triton_ops.autotuner.tuner": "TritonAutoTuner compute_gemm_metrics",
+    "triton_ops.models": "FP8Format FP8GEMMInput GatedMLPInput KernelMetrics RMSNormRoPEInput TensorSpec TuningResult",
+    "triton_ops.validation": "validate_eps validate_gated_mlp_inputs validate_head_dim validate_rmsnorm_rope_inputs",
+}
+PAIRS = [*(("triton_ops", name) for name in SHOWN), *((m, n) for m, names in DOCUMENTED.items() for n in names.split())]
+
+
+@pytest.mark.parametrize(("module", "name"), PAIRS)
+def test_a_name_is_imported_in_every_way_and_pickled(module, name):
+    names = {}
+    exec(f"from {module} import {name}\nimport {module}\nother = {module}.{name}", names)
+    assert names[name] is names["other"] is getattr(importlib.import_module(module), name)
+    if callable(names[name]):
+        assert pickle.loads(pickle.dumps(names[name])) is names[name]
+    assert name in dir(sys.modules[module])
+
+
+@pytest.mark.processes
+def test_a_type_checker_knows_what_each_package_brings(tmp_path):
+    (tmp_path / "user.py").write_text(
+        "import triton_ops\n"
+        "from triton_ops.autotuner.configs import ConfigCache\nfrom triton_ops.autotuner.tuner import TritonAutoTuner\n"
+        "from triton_ops.models import GatedMLPInput\n"
+        "from triton_ops.validation import validate_head_dim\n"
+        "reveal_type(triton_ops.matmul)\nreveal_type(triton_ops.rank)\nreveal_type(triton_ops.tune_compile)\n"
+        "reveal_type(TritonAutoTuner)\nreveal_type(ConfigCache)\n"
+        "reveal_type(GatedMLPInput.from_shapes(1, 2, 16, 8).x)\nreveal_type(validate_head_dim)\n"
+    )
+    words = [sys.executable, "-m", "mypy", str(tmp_path / "user.py")]
+    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
+    said = done.stdout.splitlines()
+    revealed = [line.partition("Revealed type is ")[2] for line in said if "Revealed type" in line]
+    assert [line.startswith('"def (') for line in revealed] == [True] * 5 + [False, True], done.stdout
+    assert "TensorSpec" in revealed[5]
+    assert len(said) == 8, done.stdout
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Runs Python where the core is, and none of the packages beside it."""
+    folder = tmp_path_factory.mktemp("alone")
+    shutil.copytree(PROJECT / "src/triton_ops", folder / "triton_ops", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "sitecustomize.py").write_text(forgetful(), encoding="utf-8")
+    (folder / "own.py").write_text(
+        "import time\n"
+        "from triton_ops import operation\n"
+        "@operation(space={'ms': [2, 1]}, arguments=lambda n=4: {'n': n})\n"
+        "def nap(n, ms):\n    time.sleep(ms * 1e-3)\n    return n\n"
+        "def rest(n, *, ms=1):\n    time.sleep(ms * 1e-3)\n    return n\n"
+    )
+
+    def run(*words):
+        return subprocess.run(
+            [sys.executable, *words], cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)}, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+COMMANDS = """
+import contextlib, io, json
+from triton_ops.cli.app import main
+ended = {}
+for words in asked:
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main(words.split())
+    ended[words] = int(code), out.getvalue(), err.getvalue()
+print(json.dumps(ended))
+"""
+
+
+@pytest.fixture(scope="module")
+def ended(alone):
+    """Runs commands where the core is alone: for each its exit code, and what it wrote."""
+
+    def run(*commands):
+        done = alone("-c", f"asked = {commands!r}\n{COMMANDS}")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.mark.processes
+def test_the_core_alone_runs_its_commands(ended, tmp_path):
+    lock, page = tmp_path / "lock.json", tmp_path / "page.html"
+    bench = "bench own.py:nap own.py:rest --arg n=4 --device cpu --seconds 0.2"
+    result = ended(
+        f"tune own.py:nap --device cpu --cache-dir {tmp_path}", f"cache show --cache-dir {tmp_path}",
+        f"lock --cache-dir {tmp_path} --lockfile {lock}", f"report nap --cache-dir {tmp_path} -o {page}",
+        f"lock verify {lock} --kernels own.py --device cpu", bench, "--help", "tune --help", "doctor",
+        "__complete tune",
+    )  # fmt: skip
+    assert {words: err for words, (code, _, err) in result.items() if code or "Traceback" in err} == {}
+    assert "triton_ops_lab is needed for the tunables that matter, and is not" in page.read_text()
+
+
+SCRIPT = """
+import sys
+import triton, triton.language as tl
+import triton_ops
+from own import nap
+found = triton_ops.tune(nap, device="cpu", cache_dir=sys.argv[1]).best_config
+print(found, triton_ops.recall(nap, device="cpu", cache_dir=sys.argv[1]).winner)
+@triton_ops.autotune([triton.Config({"BLOCK": 64})], ["n"])
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    pass
+print(type(kernel).__name__, [name for name in sys.modules if name.startswith("triton_ops_")])
+"""
+
+
+@pytest.mark.processes
+def test_the_core_alone_tunes_recalls_and_decorates(alone, tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = alone(str(tmp_path / "script.py"), str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "{'ms': 1} ms=1\nTuned []\n"
+
+
+@pytest.mark.processes
+def test_a_command_of_a_missing_package_names_it(ended):
+    result = ended(*(f"{path} x" for path in BROUGHT))
+    assert result == {
+        f"{path} x": [3, "", f"error: this command needs {place}, which is not installed "
+                             "(hint: in a clone of triton-ops: pip install .)\n"]
+        for path, place in BROUGHT.items()
+    }  # fmt: skip
+
+
+@pytest.mark.processes
+def test_a_name_or_a_kernel_of_a_missing_package_names_it(alone):
+    script = (
+        f"names = {sorted(SHOWN)}"
+        + """
+import json, triton_ops
+from triton_ops import models, validation
+def said(ask):
+    try:
+        return str(ask())
+    except triton_ops.MissingDependencyError as error:
+        return f"{error.name}: {error}"
+asked = {name: said(lambda: getattr(triton_ops, name)) for name in names}
+asked |= {"models": said(lambda: models.GatedMLPInput), "validation": said(lambda: validation.validate_eps)}
+asked |= {"own": said(lambda: models.TensorSpec), "names": said(triton_ops.Operation.shipped_names)}
+asked |= {"kernel": said(lambda: triton_ops.Operation.shipped("matmul"))}
+asked |= {"suite": said(lambda: triton_ops.BenchmarkSuite().benchmark_gated_mlp([(1, 1, 1, 1)], device="cpu"))}
+print(json.dumps(asked))
+"""
+    )
+    done = alone("-c", script)
+    assert done.returncode == 0, done.stderr
+    asked, kernels = json.loads(done.stdout), "triton_ops_kernels: triton_ops_kernels is needed for "
+    for name, module in SHOWN.items():
+        package = module.partition(".")[0]
+        assert asked[name].startswith(f"{package}: {package} is needed for triton_ops.{name}, and is not"), asked[name]
+    assert asked["models"].startswith(f"{kernels}triton_ops.models.GatedMLPInput, and")
+    assert asked["validation"].startswith(f"{kernels}triton_ops.validation.validate_eps, and")
+    assert asked["kernel"].startswith(f"{kernels}a shipped kernel, and")
+    assert asked["suite"].startswith(f"{kernels}a benchmark of a shipped kernel, and")
+    assert asked["own"] == "<class 'triton_ops.values.tensors.TensorSpec'>"
+    assert asked["names"] == "()"
+
+
+HELP = [
+    "compile", "torch modes", "torch advise", "torch options", "torch cache", "torch backends", "torch log",
+    "torch draw", "explain", "explain rank", "explain spills", "explain cliffs", "explain sensitivity",
+    "explain profile", "explain profile command", "explain profile run", "simulate", "record", "replay",
+]  # fmt: skip
+
+
+@pytest.mark.skipif(
+    f"typer=={version('typer')}\n" not in PINNED.read_text(), reason="typer words its help anew at times"
+)
+@pytest.mark.parametrize("command", HELP)
+def test_help_of_commands_that_packages_bring(cli, golden, command):
+    ran = cli(*command.split(), "--help", columns=80)
+    assert (ran.code, ran.err) == (0, "")
+    golden(f"help-{command.replace(' ', '-')}.txt", ran.out)
+
+
+@pytest.mark.parametrize(("words", "candidates", "files"), [
+    (["explain", "sp"], ["spills"], True), (["explain", "ma"], ["matmul"], True),
+    (["tune", "soft"], ["softmax"], True), (["explain", "spills", "--me"], ["--measure"], False),
+])  # fmt: skip
+def test_completion_knows_what_packages_bring(words, candidates, files):
+    *lines, last = [*PROGRAM.candidates(words), ""] if files else PROGRAM.candidates(words)
+    assert [line.split("\t")[0] for line in lines[: len(candidates)]] == candidates
+    assert last == ("" if files else "no files")
+
+
+NAMES = [
+    "tune", "bench", "torch", "torch modes", "torch advise", "torch options", "torch backends", "torch cache",
+    "torch log", "torch draw", "cache", "cache show", "cache misses", "cache rm", "cache path", "cache export",
+    "cache import", "report", "why", "explain", "explain rank", "explain spills", "explain cliffs",
+    "explain sensitivity", "explain profile", "explain profile run", "explain profile flow",
+    "explain profile command", "explain profile ptxas", "explain profile call", "compile", "lint", "doctor", "lock",
+    "lock verify", "lock keys", "lock portfolio", "exchange", "exchange export", "exchange import",
+    "exchange look-up", "simulate", "record", "replay", "calibrate", "completion",
+]  # fmt: skip
+
+
+def parsed(group):
+    """A group, and every command in it, however deep, as its room has it."""
+    yield group
+    for command in group.commands.values():
+        if hasattr(command, "commands"):
+            yield from parsed(command)
+        if not hasattr(command, "commands") or hasattr(command, "itself"):
+            yield imported(getattr(command, "itself", command))
+
+
+def test_the_reference_names_every_command_and_option():
+    text = REFERENCE.read_text(encoding="utf-8")
+    for command in parsed(PROGRAM.root):
+        for parameter in command.params:
+            for option in () if getattr(parameter, "hidden", False) else (*parameter.opts, *parameter.secondary_opts):
+                assert not option.startswith("--") or f"`{option}" in text, f"{command.name} {option}"
+    for name in NAMES:
+        assert f"triton-ops {name}" in text
+    for name in ("quick", "full"):
+        budget = PRESETS[name].budget
+        trials = "" if budget.trials is None else f"{budget.trials} trials, "
+        assert f"`{name}` ({trials}{budget.seconds:g} s)" in text
