@@ -9,7 +9,6 @@ from typing import Annotated
 
 from triton_ops import device
 from triton_ops.base import Folder, StoredFile, counted, gain_text
-from triton_ops.cli.bundle import export_records, import_records
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import RECORDS, Misses, Record, matching, open_store
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option
@@ -161,6 +160,8 @@ def export_command(
     records = matching(which, folder_of(cache_dir))
     if not records:  # an export without records would replace a good file
         raise CacheError(nothing_found(which, cache_dir), hint="`triton-ops cache show` lists what there is")
+    from triton_ops.cli.bundle import export_records  # other commands on a cache need not load it
+
     count = export_records(records, file)
     facts = Facts("exported records", {"exported": count, "file": str(file)})
     text = f"{counted(count, 'record')} to {file}"
@@ -176,6 +177,8 @@ def import_command(
     store = open_store(folder_of(cache_dir))
     if not store.writable:
         raise CacheError(f"{folder_of(cache_dir)} cannot be written", hint="name another folder with --cache-dir")
+    from triton_ops.cli.bundle import import_records  # other commands on a cache need not load it
+
     imported = import_records(file, store, replace=replace)
     return Facts("imported records", vars(imported)).lines(
         str(imported),

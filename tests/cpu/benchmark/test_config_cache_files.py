@@ -154,7 +154,7 @@ def test_memory_answers_when_the_folder_is_gone(tmp_path: Path) -> None:
 
 
 READ_ONLY = """
-import json, os, sys
+import json, logging, os, sys  # a warning imports logging, which the other user may not be able to read
 from triton_ops.benchmark import ConfigCache
 from triton_ops.exceptions import CacheError
 if os.getuid() == 0:
