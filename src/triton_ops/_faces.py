@@ -40,7 +40,10 @@ def lazy_face(
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=own)
-        value = imported(modules[name], name, f"{package}.{name}")
+        try:
+            value = getattr(import_module(modules[name]), name)
+        except ImportError as error:
+            raise _instead(error, f"{package}.{name}") from None
         setattr(own, name, value)
         return value
 
@@ -56,10 +59,14 @@ def imported(module: str, name: str, purpose: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except ImportError as error:
-        missing = import_module("triton_ops.exceptions").MissingDependencyError
-        if (absent := missing.of_import(error, purpose)) is None:
-            raise
-        raise absent.with_traceback(None) from None  # the imports on the way would hide the line that helps
+        raise _instead(error, purpose) from None
+
+
+def _instead(error: ImportError, purpose: str) -> ImportError:
+    """The error that names a missing package, without the imports on the way, which would hide it; else the same."""
+    missing = import_module("triton_ops.exceptions").MissingDependencyError
+    absent: ImportError | None = missing.of_import(error, purpose)
+    return error if absent is None else absent.with_traceback(None)
 
 
 class Upward(Generic[F]):

@@ -105,7 +105,7 @@ def tune(target, name):
 
 
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("name", ["typer", "triton_ops.cli.app", "triton_ops.cli.tune", "triton_ops.tuner.session"])
+@pytest.mark.parametrize("name", ["typer", "triton_ops.cli.app", "triton_ops.cli.tune", "triton_ops.tuner.tuning"])
 def test_an_import_that_is_interrupted_is_one_line(name, times, target, tmp_path):
     words = tune(target, "plain")
     assert ran(AT_IMPORT.format(name=name, times=times, words=words), tmp_path) == (130, "interrupted\n")
