@@ -38,7 +38,6 @@ from benchmarks.robustness.wrong_changes import Change, Changed, changes_in
 
 PROJECT = Path(__file__).parents[2]
 PACKAGE, TESTS = Path("src/triton_ops"), Path("tests/cpu")
-ADD_ONS = {"kernels", "lab", "lint", "compile_modes"}
 ON_GPUS = {"timing/gpu_timers.py"}  # what only a GPU runs, whose tests stand in tests/gpu
 EQUIVALENT = Path(__file__).with_name("equivalent_changes.json")
 LEAST_S = 60.0  # before a run counts as too long: other programs run as well
@@ -194,7 +193,7 @@ def counted(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def core() -> list[str]:
     """The rooms of the core, and its modules beside them that have as much code."""
     names = [place.stem for place in sorted((PROJECT / PACKAGE).iterdir()) if place.is_dir() or place.suffix == ".py"]
-    return [name for name in names if name not in ADD_ONS and name.strip("_") == name and len(drawn(name, 0, 10)) == 10]
+    return [name for name in names if name.strip("_") == name and len(drawn(name, 0, 10)) == 10]
 
 
 def main() -> int:

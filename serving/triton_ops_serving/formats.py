@@ -23,9 +23,18 @@ from typing import Any, TypeAlias, cast
 
 from triton_ops.base import DamagedError, Sealed
 from triton_ops.exceptions import CacheError
-from triton_ops.ship import ROWS, RowRule, Table, TableRow, format_named
-from triton_ops.ship.formats import ByBatch
-from triton_ops.ship.table import Format, config_in, needed, read_object
+from triton_ops.ship import (
+    ROWS,
+    ByBatch,
+    Format,
+    RowRule,
+    Table,
+    TableRow,
+    config_in,
+    format_named,
+    needed,
+    read_object,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

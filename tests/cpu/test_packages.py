@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import json
 import os
 import pickle
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -257,3 +260,30 @@ def test_the_reference_names_every_command_and_option():
         budget = PRESETS[name].budget
         trials = "" if budget.trials is None else f"{budget.trials} trials, "
         assert f"`{name}` ({trials}{budget.seconds:g} s)" in text
+
+
+MOST_TAKEN = {"kernels": 81, "lab": 112, "lint": 74, "serving": 58, "torch": 80}
+"""How many names of the core a package may take; it falls, and rises by a line that says why."""
+
+
+def taken(package):
+    """The names that a package takes of the core, by the face that shows them."""
+    folder = PROJECT / ("serving/triton_ops_serving" if package == "serving" else f"src/triton_ops_{package}")
+    names = defaultdict(set)
+    for node in (node for path in folder.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("triton_ops."):
+            names[node.module] |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "triton_ops":
+            names["triton_ops"].add(node.attr)
+    return {face: sorted(names[face] - {"TYPE_CHECKING", "lazy_face"}) for face in sorted(names)}
+
+
+@pytest.mark.parametrize("package", MOST_TAKEN)
+def test_what_a_package_takes_of_the_core_is_a_committed_list(golden, package):
+    faces = taken(package)
+    assert not any(face.count(".") > 1 for face in faces), "past a face"
+    golden(f"taken-{package}.txt", "".join(f"{face}: {' '.join(names)}\n" for face, names in faces.items() if names))
+    assert len({name for names in faces.values() for name in names}) <= MOST_TAKEN[package]
+    values = [getattr(importlib.import_module(face), name) for face, names in faces.items() for name in names]
+    plain = [value for value in values if inspect.isclass(value) or inspect.isfunction(value)]
+    assert [value.__name__ for value in plain if not inspect.getdoc(value)] == []

@@ -5,7 +5,7 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 _NAMES = {
     ".chooser": "Chooser choose serve",
     ".comparing": "measured start_compilers start_worker tune_call",
-    ".compilable": "compilable",
+    ".compilable_functions": "compilable",
     ".decision": "Decision Found LaunchedConfig launches",
     ".decorator": "autotune",
     ".implementation": "Implementation",
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.comparing import start_compilers as start_compilers
     from triton_ops.dispatch.comparing import start_worker as start_worker
     from triton_ops.dispatch.comparing import tune_call as tune_call
-    from triton_ops.dispatch.compilable import compilable as compilable
+    from triton_ops.dispatch.compilable_functions import compilable as compilable
     from triton_ops.dispatch.decision import Decision as Decision
     from triton_ops.dispatch.decision import Found as Found
     from triton_ops.dispatch.decision import LaunchedConfig as LaunchedConfig

@@ -5,11 +5,11 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 _NAMES = {
     ".command_exchange": "export_command import_command look_up_command portfolio_command",
     ".command_loading": "expect_winners load_kernels tune_from_misses verify_command",
-    ".formats": "format_named",
+    ".formats": "ByBatch format_named",
     ".portfolio": "Portfolio choose_portfolio",
     ".preparing": "Prepared prepare",
     ".rows": "ROWS RowRule",
-    ".table": "OPTIONS Names Table TableRow",
+    ".table": "OPTIONS Format Names Table TableRow config_in needed read_object",
     ".targets": "as_target",
     ".verification": "serve_idle",
 }
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from triton_ops.ship.command_loading import load_kernels as load_kernels
     from triton_ops.ship.command_loading import tune_from_misses as tune_from_misses
     from triton_ops.ship.command_loading import verify_command as verify_command
+    from triton_ops.ship.formats import ByBatch as ByBatch
     from triton_ops.ship.formats import format_named as format_named
     from triton_ops.ship.portfolio import Portfolio as Portfolio
     from triton_ops.ship.portfolio import choose_portfolio as choose_portfolio
@@ -31,9 +32,13 @@ if TYPE_CHECKING:
     from triton_ops.ship.rows import ROWS as ROWS
     from triton_ops.ship.rows import RowRule as RowRule
     from triton_ops.ship.table import OPTIONS as OPTIONS
+    from triton_ops.ship.table import Format as Format
     from triton_ops.ship.table import Names as Names
     from triton_ops.ship.table import Table as Table
     from triton_ops.ship.table import TableRow as TableRow
+    from triton_ops.ship.table import config_in as config_in
+    from triton_ops.ship.table import needed as needed
+    from triton_ops.ship.table import read_object as read_object
     from triton_ops.ship.targets import as_target as as_target
     from triton_ops.ship.verification import serve_idle as serve_idle
 else:
