@@ -41,7 +41,7 @@ EXTRAS_READY :=
 SIDE_BY_SIDE :=
 endif
 
-.PHONY: help install demo test test-alone test-together test-processes test-times test-extras test-bare shells test-triton-versions check lint types layers site pages docs launch-cost format gpu-test gpu-bench import-time clean
+.PHONY: help install demo test test-alone test-processes test-times test-extras test-bare shells test-triton-versions check lint types layers site pages docs launch-cost format gpu-test gpu-bench import-time clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -74,16 +74,12 @@ TESTS := $(RUN) -m pytest --ignore=tests/docs --ignore=tests/gpu
 test: $(READY)  ## Tests that need no GPU and start no Python process; the documents are part of `check`
 	$(TESTS) $(SIDE_BY_SIDE:auto=logical) -m "not gpu and not processes and not extras"
 
-# Each package in a copy of the checkout without the others, so that `test-alone` and `test-together` are all of `test`.
-test-alone: $(READY)  ## Of the tests of `test` those of the core alone, and of each other package with the core
+# In a copy of the checkout without the other packages.
+test-alone: $(READY)  ## Those tests again, of the core alone, and of each other package with the core alone
 	set -e; for package in core kernels lab lint serving torch; do \
 		echo "$$package alone"; \
 		$(RUN) -m tests.alone $$package --quiet $(SIDE_BY_SIDE:auto=logical) -m "not gpu and not processes and not extras"; \
 	done
-
-test-together: $(READY)  ## Of the tests of `test` those of the whole repository
-	$(RUN) -m pytest $(SIDE_BY_SIDE:auto=logical) tests/test_*.py tests/cpu/test_*.py tests/cpu/benchmarks tests/cpu/together \
-		-m "not gpu and not processes and not extras"
 
 test-processes: $(READY)  ## Tests that start Python processes or forks, or compute for long
 	$(TESTS) $(SIDE_BY_SIDE) -m "processes and not gpu and not extras"
