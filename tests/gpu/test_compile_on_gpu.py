@@ -197,6 +197,10 @@ def test_a_shipped_product_runs_inside_compiled_code_and_cuda_graphs():
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_compiled_code_launches_shipped_kernels_itself_with_the_bits_of_calls(mode):
     tile = {"BM": 64, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 2}
+    gated = {
+        "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_SIZE_M": 8, "LOADS": "pointers", "JOINED": False,
+        "PROGRAMS": 0, "HALVES": False, "num_warps": 4, "num_stages": 3,
+    }  # fmt: skip
     x, w = drawn(256, 256), drawn(256, 256)
 
     def attend(x):
@@ -208,7 +212,7 @@ def test_compiled_code_launches_shipped_kernels_itself_with_the_bits_of_calls(mo
         lambda x: matmul(x, w, config={**tile, "ALGORITHM": "split_k", "SPLIT": 2}),
         lambda x: softmax(x, config={"BLOCK_SIZE": 256, "ROWS": 4, "num_warps": 4}),
         softmax,
-        lambda x: fused_gated_mlp(x[None], w, w)[0],
+        lambda x: fused_gated_mlp(x[None], w, w, config=gated)[0],
     ]
     operators = [
         lambda x: layer_norm(x, w[0], w[1]),
