@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 from unittest import mock
 
-from triton_ops.backend import TritonCompiler, TritonKernel
+from triton_ops.backend import Layers, TritonCompiler, TritonKernel
 from triton_ops.backend.offline import LoweredError, TargetDriver, never_cached
 from triton_ops.base import require
 from triton_ops.device import Target
@@ -153,6 +153,14 @@ def ordinary_launches() -> Iterator[list[Any]]:
         yield made
 
 
+@contextmanager
+def compiled_anew(kernel: TritonKernel) -> Iterator[None]:
+    """Take nothing from the disk cache, nor from what this process has compiled of the kernel."""
+    Layers.of(kernel.function)[-1].device_caches.clear()
+    with never_cached():
+        yield
+
+
 def ttgir_of(compiler: TritonCompiler, config: Config) -> str:
     """The TTGIR of a config, without LLVM and the assembler."""
 
@@ -160,7 +168,7 @@ def ttgir_of(compiler: TritonCompiler, config: Config) -> str:
         raise LoweredError(text)
 
     try:
-        with never_cached():
+        with compiled_anew(compiler.kernel):
             compiler.built(config, stop)
     except LoweredError as enough:
         return str(enough)

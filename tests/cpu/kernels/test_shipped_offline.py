@@ -17,8 +17,9 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 from tests.garbage import ENDS_UNSEARCHED  # noqa: E402
+from tests.launches import compiled_anew  # noqa: E402
 from triton_ops.backend import Arguments, TritonCompiler, TritonKernel, TritonProcess  # noqa: E402
-from triton_ops.backend.offline import never_cached, pretending  # noqa: E402
+from triton_ops.backend.offline import pretending  # noqa: E402
 from triton_ops.backend.triton_process import assembler_in_use, traits_of  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernel_ir.machine_code import cubin_usage  # noqa: E402
@@ -77,7 +78,7 @@ def given(arch, case):
 def test_shared_memory_before_llvm_is_that_of_the_full_compile(arch, case):
     kernel, arguments, config = given(arch, case)
     early = []
-    with never_cached():
+    with compiled_anew(kernel):
         (built,) = TritonCompiler(kernel, arguments, Target.named(arch)).built(config, lambda n, _: early.append(n))
     assert early == [built.metadata["shared"]]
 
