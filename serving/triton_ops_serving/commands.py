@@ -14,8 +14,7 @@ from triton_ops.dispatch import LaunchedConfig
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import Lockfile
 from triton_ops.request import TuneOptions
-from triton_ops.ship import Table, TableRow
-from triton_ops.space import Config
+from triton_ops.ship import Table
 from triton_ops.terminal import ExitCode, Facts, Typed, only_data_on_stdout, option, with_options
 from triton_ops_serving.formats import FormTable, file_text, form_of
 from triton_ops_serving.model import EngineProblem, Model
@@ -252,7 +251,7 @@ def _changed(
         pinned, now = rows_of(lock, problem.form, problem.facts, place.device), place.find(problem, path)
         own = dict(now.rows) if now else {}
         rows = {**own, **{size: dict(entry.config) for size, entry in pinned.items()}}
-        table = Table(place.facts(problem), tuple(TableRow((size,), Config(row)) for size, row in rows.items()))
+        table = Table.by_size(place.facts(problem), ((size, row, None) for size, row in rows.items()))
         tables.append((form_of(problem.form, problem.facts), table))
         same = same and rows == own and now is not None and now.path.resolve() == path.resolve()
         changes += [

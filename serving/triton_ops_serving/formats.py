@@ -17,39 +17,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from triton_ops.base import DamagedError, Sealed
 from triton_ops.exceptions import CacheError
-from triton_ops.ship import (
-    ROWS,
-    ByBatch,
-    Format,
-    RowRule,
-    Table,
-    TableRow,
-    config_in,
-    format_named,
-    needed,
-    read_object,
-)
+from triton_ops.ship import ROWS, ByBatch, Format, Table, format_named
 
 
 @dataclass(frozen=True, kw_only=True)
 class SglangLora(ByBatch):
     """Tables by the height of a tile."""
 
-    engine: str = "SGLang"
-    facts: tuple[str, ...] = ("kernel", "K", "R", "S", "device_name", "triton_version")
-    row: tuple[str, ...] = ("chunk",)
-    rule: RowRule = ROWS["sglang-lora"]
-    underlined: str = " "
-
     def place(self, facts: Mapping[str, Any]) -> str:
         """See `ByBatch`."""
-        kernel, *numbers, device, version = needed(facts, *self.facts)
+        kernel, *numbers, device, version = self.needed(facts, *self.facts)
         sizes = ",".join(f"{name}={value}" for name, value in zip("KRS", numbers, strict=True))
         name = f"lora_{kernel},{sizes},device={device.replace(' ', '_')}.json"
         return f"csgmv_configs/triton_{str(version).replace('.', '_')}/{name}"
@@ -71,19 +54,16 @@ class SglangLora(ByBatch):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VllmLora(Format):
+class VllmLora(ByBatch):
     """The part of a file that is for one layer; what else the file has stays in it."""
 
     part: Mapping[str, Any]  # the facts of the layer
-    facts = ("op_type", "max_loras", "num_slices", "hidden_size", "rank", "add_inputs", "device_name")
-    row = ("M",)
-    rule = ROWS["vllm-lora"]
 
-    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+    def place(self, facts: Mapping[str, Any]) -> str:
         """The one file of a product."""
-        name = re.sub(r"[ -]", "_", needed(facts, "device_name")[0]) + f"_{facts['op_type']}".upper()
+        name = re.sub(r"[ -]", "_", self.needed(facts, "device_name")[0]) + f"_{facts['op_type']}".upper()
         ending = f"_{facts.get('add_inputs')}".upper() if facts["op_type"] == "expand" else ""
-        return (folder / f"{name}{ending}.json",)
+        return f"{name}{ending}.json"
 
     def _extents(self) -> tuple[int, int]:
         sizes = self.part["hidden_size"], self.part["rank"]
@@ -91,7 +71,7 @@ class VllmLora(Format):
 
     def read(self, path: Path) -> Table:
         """What the engine takes for the layer at each number of tokens that the file has for as many slices."""
-        return self.table_in(read_object(path), path)
+        return self.table_in(self.object_in(path), path)
 
     def table_in(self, file: Mapping[str, Any], path: Path) -> Table:
         """See `read`; CacheError where the engine would end."""
@@ -103,7 +83,7 @@ class VllmLora(Format):
         for size in sizes:
             below = _nearest(_nearest(content[size], depth, path), columns, path)
             others += str(depth) not in content[size] or str(columns) not in content[size][str(depth)]
-            rows.append(TableRow((int(size),), config_in(below, path, self.rule)))
+            rows.append(self.row_in(int(size), below, path))
         remarks = (f"rows of another layer or rank serve {others} sizes",) if others else ()
         return Table({"device_name": None, **self.part}, tuple(rows), remarks=remarks)
 
@@ -121,10 +101,6 @@ class VllmLora(Format):
         sizes = {str(row.at[0]): {str(depth): {str(columns): dict(row.config)}} for row in table.rows}
         return {str(self.part["max_loras"]): {str(self.part["num_slices"]): sizes}}
 
-    def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow:
-        """The row of the nearest number of tokens."""
-        return min(table.rows, key=lambda row: abs(row.at[0] - int(at[0])))
-
 
 def _nearest(content: Any, number: int, path: Path) -> Any:
     """What an object has for a number, or for that which is nearest; of two for that which stands first."""
@@ -133,11 +109,17 @@ def _nearest(content: Any, number: int, path: Path) -> Any:
         return content.get(str(number)) or content[min(content, key=lambda name: abs(int(name) - number))]
 
 
+_VLLM = ("op_type", "max_loras", "num_slices", "hidden_size", "rank", "add_inputs", "device_name")
+_SGLANG = ("kernel", "K", "R", "S", "device_name", "triton_version")
+
+
 def form_of(form: str, facts: Mapping[str, Any]) -> Format:
     """The format of a problem's table."""
     if form == "vllm-lora":
-        return VllmLora(part=facts)
-    return SglangLora() if form == "sglang-lora" else format_named(form)
+        return VllmLora(engine="vLLM", facts=_VLLM, rule=ROWS[form], part=facts)
+    if form == "sglang-lora":
+        return SglangLora(engine="SGLang", facts=_SGLANG, row=("chunk",), rule=ROWS[form])
+    return format_named(form)
 
 
 FormTable: TypeAlias = tuple[Format, Table]
@@ -153,10 +135,10 @@ def file_text(tables: Sequence[FormTable], before: bytes | None, path: Path, sha
         return form.text(table)
     with CacheError.when(f"{path} is no table", "remove it", DamagedError):
         content = Sealed.parsed(before) if before else {}
-    sizes = sorted({row.at for _, table in tables for row in table.rows})
+    sizes = sorted({row.at[0] for _, table in tables for row in table.rows})
     for form, table in cast("Sequence[tuple[VllmLora, Table]]", tables):
-        rows = tuple(replace(form.choose(table, {}, at), at=at) for at in sizes)  # else another layer's would serve
-        _merge(content, form.content(replace(table, rows=rows)))
+        rows = ((size, table.nearest(size).config, None) for size in sizes)  # else another layer's would serve
+        _merge(content, form.content(Table.by_size(table.facts, rows)))
     for each in sharing:
         cast(VllmLora, each).table_in(content, path)
     return json.dumps(content, indent=4) + "\n"

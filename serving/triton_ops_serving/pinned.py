@@ -13,13 +13,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from triton_ops.records import LockedDevice, LockEntry, Lockfile
-from triton_ops.ship import ROWS as RULES
-from triton_ops.space import Allowed
+from triton_ops.records import LockEntry, Lockfile
+from triton_ops.ship import ROWS
 
-ROWS = ("M", "batch", "chunk")  # the names of sizes
+_SIZES = ("M", "batch", "chunk")  # the names of sizes
 _BETWEEN = re.compile(r",(?=\w+=)")  # the facts in a table's name
-_SIZES = Allowed(1, 1 << 31)
 _SHOWN = 80  # characters of a label
 _log = logging.getLogger("triton_ops")
 
@@ -37,27 +35,25 @@ def label_of(facts: Mapping[str, Any]) -> str:
 
 
 def rows_of(lock: Lockfile, form: str, facts: Mapping[str, Any], device: str) -> dict[int, LockEntry]:
-    """The entries for a table of this format, by size; `facts` are those of the table's name, without the device."""
+    """The entries for a table of this format, by size; `facts` are those of the table's name, without the device.
+
+    Of the device only the name is known, and the rest is taken as it should be.
+    """
     plain_facts = {name: _plain(name, value) for name, value in facts.items()}
-    devices = {each.alias: each for each in lock.devices}
+    called = {each.alias for each in lock.devices if each.why_not({**vars(each), "name": device}) is None}
     rows: dict[int, LockEntry] = {}
     for entry in lock.entries:
-        size: Any = next((entry.problem[name] for name in ROWS if name in entry.problem), None)
-        if entry.kernel != form or not _is_called(devices[entry.device], device):
+        size: Any = next((entry.problem[name] for name in _SIZES if name in entry.problem), None)
+        if entry.kernel != form or entry.device not in called:
             continue
         own = {**(_facts_of_file(entry.origin.detail) if entry.origin.form == form else {}), **entry.problem}
-        plain = {name: _plain(name, value) for name, value in own.items() if name not in (*ROWS, "device_name")}
+        plain = {name: _plain(name, value) for name, value in own.items() if name not in (*_SIZES, "device_name")}
         same = all(plain.get(name, "") == plain_facts.get(name, "") for name in {*plain, *plain_facts})
-        if same and (why := _why_no_row(form, size, entry)):
+        if same and (why := ROWS[form].why_not(entry.config, size)):
             _log.warning("triton_ops: a row of %s for %s is left out: %s", form, entry.label[:_SHOWN] or size, why)
         elif same and (size not in rows or len(entry.problem) > len(rows[size].problem)):  # with its own facts first
             rows[size] = entry
     return rows
-
-
-def _why_no_row(form: str, size: Any, entry: LockEntry) -> str:
-    """The reason why an entry is no row of a table; empty if it is one."""
-    return RULES[form].why_not(entry.config) if size in _SIZES else f"its size is {size!r:.60}, and may be {_SIZES}"
 
 
 def voted(locks: Sequence[Lockfile]) -> Lockfile:
@@ -83,9 +79,3 @@ def _plain(name: str, value: Any) -> str:
     if (name, value) == ("cache_dtype", "bfloat16"):  # one table for both, by their width
         return "float16"
     return "" if value in (None, "", False, "False") else str(value)
-
-
-def _is_called(locked: LockedDevice, name: str) -> bool:
-    """True if a device is the one of this name: only that is known of it, and the rest is taken as it should be."""
-    known = {"kind": locked.kind, "arch": locked.arch, "units": locked.units, "threads": locked.threads}
-    return locked.why_not({**known, "name": name}) is None

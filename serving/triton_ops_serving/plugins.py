@@ -26,7 +26,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.dispatch import Decision, Found
-from triton_ops.exceptions import LockfileError, TritonKernelError
+from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.records import LockEntry, Lockfile
 from triton_ops.space import Config
 from triton_ops_serving.pinned import label_of, rows_of, variable
@@ -218,7 +218,7 @@ def _ready(engine: str) -> list[tuple[LookUp, Answers]]:
         if settings.serving() and (path := settings.replay() or settings.lockfile()):
             lock = Lockfile.read(path)
             if variable(DIGEST) not in ("", lock.digest):
-                raise LockfileError(f"{path} changed while the engine started, so that ranks would differ")
+                raise SettingsError(f"{path} changed while the engine started, so that ranks would differ")
             settings.set_variable(DIGEST, lock.digest)
     except TritonKernelError as error:
         log.warning("triton_ops: the engine's own tables serve: %s", error)

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from triton_ops import ConfigSpace, Operation, Status, TuneProblem, TuningResult, tune_many
+from triton_ops import ConfigSpace, Operation, TuneProblem, tune_many
 from triton_ops.base import installed_version
 from triton_ops.many import ProblemOutcome
-from triton_ops.records import EntryOrigin, Lockfile, LockPlan, OriginKind
-from triton_ops.ship import Names, Table, TableRow
+from triton_ops.records import Lockfile
+from triton_ops.ship import Table
 from triton_ops.space import Config
 from triton_ops_serving import experts, linear, lora, sglang_experts, sglang_lora, state_space
 from triton_ops_serving.kernels import NotTunedError, Row, Served, row_of
@@ -141,21 +141,19 @@ class TunedTables:
             return
         engine = problem.form.partition("-")[0]
         version = installed_version(engine) or getattr(importlib.import_module(engine), "__version__", "of no version")
-        table = Table(
-            {"device_name": self._place.device},
-            tuple(TableRow((row["row"],), Config(row["config"]), median_ms=row["ms"]) for row in mine),
+        table = Table.by_size(
+            {"device_name": self._place.device}, ((row["row"], row["config"], row["ms"]) for row in mine)
         )
         facts = {name: str(value) if isinstance(value, list) else value for name, value in problem.facts.items()}
         source = f"{engine} {version}, routing {self._routing}" if "E" in facts else f"{engine} {version}"
-        origin = EntryOrigin(kind=OriginKind.TABLE, detail=source)
-        new = table.lockfile(problem.form, Names((problem.row,)), facts, origin, LockPlan())
+        new = table.lockfile(problem.form, (problem.row,), facts, source)
         with Lockfile.editing(self._lockfile):
             Lockfile.merged([new, Lockfile.read(self._lockfile, or_empty=True)]).write(self._lockfile)
 
 
 def _beside_neighbours(jobs: Sequence[_Job], outcomes: Sequence[ProblemOutcome]) -> Iterator[_Job | None]:
     """Each row's race of its default, its winner, and those of the sizes beside it; None where all were tried."""
-    winners = [_winner(end.result) for end in outcomes]
+    winners = list(map(_winner, outcomes))
     for (problem, size, job), end, winner in zip(jobs, outcomes, winners, strict=True):
         if winner is None or end.result is None or end.result.default is None or end.result.from_cache:
             yield None
@@ -164,15 +162,16 @@ def _beside_neighbours(jobs: Sequence[_Job], outcomes: Sequence[ProblemOutcome])
         smaller, larger = sorted(each for each in others if each < size), sorted(each for each in others if each > size)
         beside, operation = [others[each] for each in (*smaller[-1:], *larger[:1])], cast(Any, job.target)
         space = operation.space(operation.problem((size,)))
-        tried = {each.config for each in end.result.trials if each.status is not Status.DEFERRED}
+        tried = {each.config for each in end.result.trials if each.ok or each.failed}
         new = [each for each in beside if each not in tried and space.why_not(each) is None]
         default = end.result.default.config
         few = ConfigSpace.from_configs([default, winner, *new], default=default)
         yield (problem, size, replace(job, space=few)) if new else None
 
 
-def _winner(result: TuningResult | None) -> Config | None:
+def _winner(outcome: ProblemOutcome) -> Config | None:
     """The winner of a tune, or the default where none is proven; None where the default failed."""
+    result = outcome.result
     if result is None or result.default is None:
         return None
     return Config(result.best_config) if result.gain and not result.unproven else result.default.config
@@ -186,7 +185,7 @@ def _tuned(job: _Job, outcome: ProblemOutcome) -> dict[str, Any]:
     (problem, size, tuned), result = job, outcome.result
     row = {"form": problem.form, "problem": problem.label, "row": size, "status": outcome.status}
     row |= dict.fromkeys(_OF_TUNED)
-    config = _winner(result)
+    config = _winner(outcome)
     if result is None or result.default is None or config is None:
         if problem.form == "vllm-lora":
             operation = cast(Any, tuned.target)

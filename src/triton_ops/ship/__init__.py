@@ -8,8 +8,8 @@ _NAMES = {
     ".formats": "ByBatch format_named",
     ".portfolio": "Portfolio choose_portfolio",
     ".preparing": "Prepared prepare",
-    ".rows": "ROWS RowRule",
-    ".table": "OPTIONS Format Names Table TableRow config_in needed read_object",
+    ".rows": "ROWS",
+    ".table": "OPTIONS Format Table",
     ".targets": "as_target",
     ".verification": "serve_idle",
 }
@@ -30,15 +30,9 @@ if TYPE_CHECKING:
     from triton_ops.ship.preparing import Prepared as Prepared
     from triton_ops.ship.preparing import prepare as prepare
     from triton_ops.ship.rows import ROWS as ROWS
-    from triton_ops.ship.rows import RowRule as RowRule
     from triton_ops.ship.table import OPTIONS as OPTIONS
     from triton_ops.ship.table import Format as Format
-    from triton_ops.ship.table import Names as Names
     from triton_ops.ship.table import Table as Table
-    from triton_ops.ship.table import TableRow as TableRow
-    from triton_ops.ship.table import config_in as config_in
-    from triton_ops.ship.table import needed as needed
-    from triton_ops.ship.table import read_object as read_object
     from triton_ops.ship.targets import as_target as as_target
     from triton_ops.ship.verification import serve_idle as serve_idle
 else:

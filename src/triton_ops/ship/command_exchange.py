@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 from triton_ops.base import counted, gain_text
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import EntryOrigin, Lockfile, LockPlan, OriginKind
+from triton_ops.records import Lockfile, LockPlan
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.portfolio import Portfolio, choose_portfolio
-from triton_ops.ship.table import Format, Names, Table, needed
+from triton_ops.ship.table import Format, Names, Table
 from triton_ops.ship.targets import as_target
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell
@@ -117,15 +117,12 @@ def import_command(
     if argument is None:
         others = (*names.rows, *Table.FACTS, "triton_version", "file", "folder", "mode")
         argument = [name for name in form.facts if name not in others and table.facts.get(name)]
-    arguments = {text: needed(table.facts, text)[0] for text in argument if "=" not in text}
+    arguments = {text: form.needed(table.facts, text)[0] for text in argument if "=" not in text}
     arguments |= _values([text for text in argument if "=" in text], "--argument")
-    origin = EntryOrigin(kind=OriginKind.TABLE, form=format_name, detail=file.name)
-    new = table.lockfile(kernel, names, arguments, origin, plan)
-    places = {entry.place for entry in new.entries}
+    new = table.lockfile(kernel, names.rows, arguments, file.name, form=format_name, plan=plan)
+    places, source = {entry.place for entry in new.entries}, new.entries[0].origin.source
     there = [entry for entry in Lockfile.read(lockfile, or_empty=True).entries if entry.place in places]
-    for other, number in Counter(
-        entry.origin.source for entry in there if entry.origin.source != origin.source
-    ).items():
+    for other, number in Counter(entry.origin.source for entry in there if entry.origin.source != source).items():
         tell(f"{number} rows are there already, from {other}")
     count, differs = new.add_to(lockfile, replaces=replaces)
     for was, now in differs:

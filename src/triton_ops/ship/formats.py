@@ -28,7 +28,7 @@ from typing import Any
 
 from triton_ops.exceptions import CacheError, SettingsError, alternatives
 from triton_ops.ship.rows import ROWS, RowRule
-from triton_ops.ship.table import Format, Table, TableRow, config_in, kind_called, needed, read_object
+from triton_ops.ship.table import Format, Table, TableRow, kind_called
 from triton_ops.ship.tuner_files import FlaTables, T4Results, TritonCache
 from triton_ops.space import Config
 
@@ -61,7 +61,7 @@ class ByBatch(Format):
 
     def place(self, facts: Mapping[str, Any]) -> str:
         """The path of the table below the engine's folder; SettingsError without a fact that is needed."""
-        needed(facts, *(name for name in self.facts if name not in self.optional))
+        self.needed(facts, *(name for name in self.facts if name not in self.optional))
         texts = {name: self._text(name, facts.get(name)) for name in self.facts if name not in (_VERSION, _DOWN)}
         folder = f"configs/triton_{str(facts[_VERSION]).replace('.', '_')}/" if _VERSION in self.facts else ""
         ending = f"_{_DOWN}" if _true(facts.get(_DOWN)) else ""
@@ -102,12 +102,12 @@ class ByBatch(Format):
 
     def read(self, path: Path) -> Table:
         """The table with the configs as they are launched; see `Format`."""
-        content, facts = read_object(path), self.named(path)
+        content, facts = self.object_in(path), self.named(path)
         sizes = [name for name in content if _SIZE.fullmatch(name) and name != "0"]
         if (strange := content.keys() - {*sizes, *self.beside}) or not sizes:
             what = f"has {min(strange)[:40]!r}" if strange else "is empty"
             raise CacheError(f"{path} {what}, and is no table by batch size", hint="its names are whole numbers: 16")
-        rows = [self._row(int(size), content[size], path) for size in sizes]
+        rows = [self.row_in(int(size), content[size], path) for size in sizes]
         launched = [row if row.failure else replace(row, config=self._launched(row.config, facts)) for row in rows]
         remarks = []
         if sizes != sorted(sizes, key=int):
@@ -119,10 +119,9 @@ class ByBatch(Format):
         remarks += [f"{name} is not used: {content[name]}" for name in self.beside if name in content]
         return Table(facts, tuple(launched), remarks=tuple(remarks))
 
-    def _row(self, size: int, value: Any, path: Path) -> TableRow:
-        if value is None:
-            return TableRow((size,), Config({}), failure=_LEFT)
-        return TableRow((size,), config_in(value, path, self.rule))
+    def row_in(self, size: int, value: Any, path: Path) -> TableRow:
+        """See `Format`; without a config it is left to another kernel."""
+        return TableRow((size,), Config({}), failure=_LEFT) if value is None else super().row_in(size, value, path)
 
     def _launched(self, config: Config, facts: Mapping[str, Any]) -> Config:
         """A config as the engine launches it."""
@@ -159,7 +158,7 @@ class ByBatch(Format):
         """The row of the nearest batch size; see `Format`."""
         if len(at) != 1 or not isinstance(at[0], int):
             raise SettingsError("a row is one whole number", hint="--at 16")
-        nearest = min(table.rows, key=lambda row: abs(row.at[0] - int(at[0])))
+        nearest = table.nearest(int(at[0]))
         return None if nearest.failure else nearest
 
     def partner(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ _BLOCK = re.compile(  # what people call a block of their kernels; others are fl
 _SIZE = Allowed(1, 1 << 20)  # the most elements of a block in Triton
 _TILE = Allowed(1, 1 << 20, powers=True)
 _FLAG = Allowed(others=(False, True))
+_NUMBER = Allowed(1, 1 << 31)  # of what a row is for
 _OF_INTEL = ("default", "auto", "128", "256")  # files of registers
 _AMD = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")
 
@@ -26,8 +27,10 @@ class RowRule:
     needed: Mapping[str, Allowed] | None = None
     others: Mapping[str, Allowed] | None = None
 
-    def why_not(self, config: Mapping[str, Any]) -> str:
-        """The reason why a config is none of the table, with the value and what is allowed; empty if it is one."""
+    def why_not(self, config: Mapping[str, Any], size: Any = 1) -> str:
+        """The reason why a config for a size is none of the table, with the value and what is allowed; else empty."""
+        if size not in _NUMBER:
+            return f"its size is {size!r:.60}, and may be {_NUMBER}"
         if why := why_not_of_a_file(config):
             return why
         if self.needed is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 from triton_ops.base import DamagedError, NamedFile, Sealed
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
-from triton_ops.records import EntryOrigin, LockedDevice, LockEntry, Lockfile, LockPlan, Run
+from triton_ops.records import EntryOrigin, LockedDevice, LockEntry, Lockfile, LockPlan, OriginKind, Run
 from triton_ops.ship.rows import ANY_ROW, RowRule
 from triton_ops.space import CONFIG_FIELDS, Config
 from triton_ops.values import ITEM_BYTES, Mapper
@@ -82,6 +82,15 @@ class Table:
                 rows[name] = row
         return tuple(rows.values())
 
+    def nearest(self, size: int) -> TableRow:
+        """The row whose number is nearest to a size; of two the one that stands first."""
+        return min(self.rows, key=lambda row: abs(row.at[0] - size))
+
+    @classmethod
+    def by_size(cls, facts: Mapping[str, Any], rows: Iterable[tuple[int, Mapping[str, Any], float | None]]) -> Table:
+        """A table whose rows are for one number each, with a config and its median in milliseconds."""
+        return cls(facts, tuple(TableRow((size,), Config(config), median_ms=ms) for size, config, ms in rows))
+
     @classmethod
     def of_lockfile(
         cls,
@@ -138,7 +147,7 @@ class Table:
     def for_rows(self, names: Names) -> Table:
         """The rows that have a value for each of some extents: without dtypes that nobody named, and without a default.
 
-        What is left out is among the remarks.
+        Tunables have this package's names. What is left out is among the remarks.
         """
         count, remarks, keyed = len(names.rows), list(self.remarks), tuple(row for row in self.rows if row.at)
         rows = keyed if count and keyed else self.rows
@@ -154,28 +163,30 @@ class Table:
         if others := [row.name for row in rows if not all(map(_is_argument, row.at))]:
             remarks.append(f"left out: {len(others)} rows for what a lockfile cannot hold, such as {others[0]}")
             rows = tuple(row for row in rows if all(map(_is_argument, row.at)))
+        rows = tuple(replace(row, config=names.inwards(row.config)) for row in rows)
         return replace(self, rows=rows, remarks=tuple(remarks))
 
     def lockfile(
-        self, kernel: str, names: Names, arguments: Mapping[str, Any], origin: EntryOrigin, plan: LockPlan
-    ) -> Lockfile:
+        self, kernel: str, names: Sequence[str], arguments: Mapping[str, Any], source: str, *, form: str = "",
+        plan: LockPlan | None = None,
+    ) -> Lockfile:  # fmt: skip
         """The fastest configs as a lockfile; they answer any source of the kernel.
 
-        Further arguments of each problem are those which the table has in its name only. The plan says how far each
-        config holds. SettingsError: the number of extents is not that of the table's keys, or the table names no
-        device.
+        The names are those of the extents that stand for a row. Further arguments of each problem are those which the
+        table has in its name only. The source is a file of that format, or in words what has made the table. The plan
+        says how far each config holds. SettingsError: the number of extents is not that of the table's keys, or the
+        table names no device.
         """
-        device = _device(self)
-        entries, back = [], {theirs: ours for ours, theirs in names.renamed.items()}
+        device, entries = _device(self), []
+        origin = EntryOrigin(kind=OriginKind.TABLE, form=form, detail=source)
         for row in self.best():
-            if len(row.at) != len(names.rows):
-                message = f"a row of the table is for {list(row.at)}, and {len(names.rows)} extents are named"
+            if len(row.at) != len(names):
+                message = f"a row of the table is for {list(row.at)}, and {len(names)} extents are named"
                 each, whole = "name one extent for each value: --row M", "name its one problem: --argument M=64"
                 raise SettingsError(message, hint=each if row.at else whole)
-            problem = {**dict(zip(names.rows, row.at, strict=True)), **arguments}
-            config = Config({back.get(name, name): value for name, value in row.config.items()})
-            entries.append(LockEntry.imported(kernel, device.alias, problem, config, row.median_ms, origin))
-        return Lockfile((device,), tuple(plan.with_ranges(entries)))
+            problem = {**dict(zip(names, row.at, strict=True)), **arguments}
+            entries.append(LockEntry.imported(kernel, device.alias, problem, row.config, row.median_ms, origin))
+        return Lockfile((device,), tuple((plan or LockPlan()).with_ranges(entries)))
 
 
 class Format(Protocol):
@@ -245,26 +256,30 @@ class Format(Protocol):
         row = None if path is None else self.choose(self.read(path), facts, at)
         return None if path is None or row is None else (path, row)
 
+    @staticmethod
+    def needed(facts: Mapping[str, Any], *names: str) -> list[Any]:
+        """The values of facts that an engine cannot do without; SettingsError if one is missing."""
+        missing = [name for name in names if facts.get(name) in (None, "")]
+        if missing:
+            raise SettingsError(f"the table needs {', '.join(missing)}", hint=f"--set {missing[0]}=VALUE")
+        return [facts[name] for name in names]
 
-def needed(facts: Mapping[str, Any], *names: str) -> list[Any]:
-    """The values of facts that an engine cannot do without; SettingsError if one is missing."""
-    missing = [name for name in names if facts.get(name) in (None, "")]
-    if missing:
-        raise SettingsError(f"the table needs {', '.join(missing)}", hint=f"--set {missing[0]}=VALUE")
-    return [facts[name] for name in names]
+    @staticmethod
+    def object_in(path: Path) -> dict[str, Any]:
+        """The JSON object in a file, gzipped or not, with the `Infinity` and `NaN` that Python's `json` writes.
 
+        CacheError: it cannot be read, or holds none.
+        """
+        with CacheError.when(f"{path} cannot be read", hint="name a table"):
+            text = NamedFile(path).read(_LARGEST_BYTES, unpack=True)
+        with CacheError.when(f"{path} is no table", "check the path", DamagedError, ValueError):
+            Sealed.parsed(_NOT_FINITE.sub(b"0", text))
+            content: dict[str, Any] = json.loads(text)
+        return content
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, gzipped or not, with the `Infinity` and `NaN` that Python's `json` writes as numbers.
-
-    CacheError: it cannot be read, or holds none.
-    """
-    with CacheError.when(f"{path} cannot be read", hint="name a table"):
-        text = NamedFile(path).read(_LARGEST_BYTES, unpack=True)
-    with CacheError.when(f"{path} is no table", "check the path", DamagedError, ValueError):
-        Sealed.parsed(_NOT_FINITE.sub(b"0", text))
-        content: dict[str, Any] = json.loads(text)
-    return content
+    def row_in(self, size: int, value: Any, path: Path) -> TableRow:
+        """The row for a number, whose config is in decoded JSON; CacheError if it is none by the rule of the table."""
+        return TableRow((size,), config_in(value, path, self.rule))
 
 
 def config_in(value: Any, path: Path, rule: RowRule | None = None) -> Config:
@@ -293,6 +308,11 @@ class Names:
     def outwards(self, config: Config) -> Config:
         """A config with the engine's names."""
         return Config({self.renamed.get(name, name): value for name, value in config.items()})
+
+    def inwards(self, config: Config) -> Config:
+        """A config of the engine with this package's names."""
+        ours = {theirs: ours for ours, theirs in self.renamed.items()}
+        return Config({ours.get(name, name): value for name, value in config.items()})
 
 
 def _of_one_table(

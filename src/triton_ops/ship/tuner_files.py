@@ -37,7 +37,7 @@ from typing import Any
 
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.ship.rows import ANY_ROW
-from triton_ops.ship.table import OPTIONS, Format, Table, TableRow, config_in, kind_called, needed, read_object
+from triton_ops.ship.table import OPTIONS, Format, Table, TableRow, config_in, kind_called
 from triton_ops.space import Config, as_tuples
 from triton_ops.values import ITEM_BYTES, Status
 
@@ -117,7 +117,7 @@ class T4Results(Format):
 
     def read(self, path: Path) -> Table:
         """Every config of the file, with what its objective costs; see `Format`."""
-        content = read_object(path)
+        content = self.object_in(path)
         results, metadata = content.get("results"), content.get("metadata")
         if not isinstance(results, list):
             first = next(iter(content), "nothing")
@@ -262,7 +262,7 @@ class TritonCache(Format):
 
     def read(self, path: Path) -> Table:
         """The configs of one key with their times; see `Format`."""
-        content = read_object(path)
+        content = self.object_in(path)
         timings, key = content.get("configs_timings"), content.get("key")
         if not path.name.endswith(_ENDING) or not isinstance(timings, list) or not isinstance(key, list):
             raise CacheError(f"{path} is no file of Triton's cache of autotuning", hint=f"its name ends in {_ENDING}")
@@ -277,7 +277,7 @@ class TritonCache(Format):
 
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """The one file of the kernel and key; see `Format`."""
-        kernel, hashed = needed(facts, "kernel_name", "folder")
+        kernel, hashed = self.needed(facts, "kernel_name", "folder")
         return (folder / str(hashed) / f"{str(kernel)[:_LONGEST]}{_ENDING}",)
 
     def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
@@ -327,7 +327,7 @@ class FlaTables(Format):
 
     def read(self, path: Path) -> Table:
         """The table; the default config has an empty `at`; see `Format`."""
-        content = read_object(path)
+        content = self.object_in(path)
         facts = {**self.named(path), "triton_version": content.get("triton_version")}
         entries, default = content.get("autotune_entries"), content.get("default_config")
         if entries is None and default is None:  # an earlier version's, with its one config
@@ -357,10 +357,10 @@ class FlaTables(Format):
 
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """The one file of the kernel, with the GPU's folder only in the engine's own package; see `Format`."""
-        (kernel,) = needed(facts, "kernel_name")
+        (kernel,) = self.needed(facts, "kernel_name")
         if folder.absolute().parts[-2:] != ("fla", "configs"):
             return (folder / f"{kernel}.json",)
-        (device,) = needed(facts, "device_name")
+        (device,) = self.needed(facts, "device_name")
         return (folder / (re.sub(r"[^0-9A-Za-z]+", "_", str(device)).strip("_") or "unknown_gpu") / f"{kernel}.json",)
 
     def choose(self, table: Table, facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:

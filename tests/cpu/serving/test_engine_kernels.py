@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from triton_ops.cli.app import main
-from triton_ops.ship import Table, TableRow
-from triton_ops.space import Config
+from triton_ops.ship import Table
 from triton_ops_serving.formats import file_text, form_of
 
 ADAPTERS = ["--lora-rank", "8", "--max-loras", "3"]
@@ -68,20 +67,20 @@ def test_an_engines_own_kernel_is_tuned_against_the_reference(engine, model, for
 def test_the_engines_look_ups_of_adapters_find_what_is_written(tmp_path, monkeypatch):
     row = {"BLOCK_N": 16, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
     facts = {"kernel": "expand", "K": 6144, "R": 16, "S": 3}
-    rows = (TableRow((16,), Config(row)),)
+    rows = [(16, row, None)]
     module = importlib.import_module("sglang.kernels.ops.lora.dense.lora_tuning_config")
     device = {"device_name": "NVIDIA H200", "triton_version": module.triton.__version__}
     monkeypatch.setattr(module, "get_device_name", lambda: "NVIDIA H200")
     monkeypatch.setenv("SGLANG_LORA_CONFIG_DIR", str(tmp_path))
-    form_of("sglang-lora", facts).write(Table({**facts, **device}, rows), tmp_path)
+    form_of("sglang-lora", facts).write(Table.by_size({**facts, **device}, rows), tmp_path)
     assert module.get_lora_configs(*facts.values()) == {16: row}
     facts = {"op_type": "expand", "max_loras": 5, "num_slices": 3, "hidden_size": 4096, "rank": 16, "add_inputs": True}
     module = importlib.import_module("vllm.lora.ops.triton_ops.utils")
     monkeypatch.setattr(module.torch.cuda, "get_device_name", lambda: "NVIDIA H200")
     monkeypatch.setenv("VLLM_TUNED_CONFIG_FOLDER", str(tmp_path))
     row = {"block_m": 16, "block_n": 64, "block_k": 64, "num_warps": 4, "num_ctas": 1, "num_stages": 2}
-    rows = (TableRow((16,), Config(row)),)
+    rows = [(16, row, None)]
     form = form_of("vllm-lora", facts)
     path = form.file_below(tmp_path, {**facts, **device})
-    path.write_text(file_text([(form, Table({**facts, **device}, rows))], None, path, [form]))
+    path.write_text(file_text([(form, Table.by_size({**facts, **device}, rows))], None, path, [form]))
     assert module.get_lora_op_configs(**facts, batch=700) == row

@@ -9,9 +9,8 @@ import pytest
 from tests.cpu.serving.test_model import DEEPSEEK, LLAMA, MIXTRAL, labels
 from tests.cpu.serving.test_plugins import _counts_of_its_own, counted, engines
 from tests.cpu.serving.test_tables import model_file
-from triton_ops.records import EntryOrigin, Lockfile, LockPlan, OriginKind
-from triton_ops.ship import Names, Table, TableRow
-from triton_ops.space import Config
+from triton_ops.records import Lockfile
+from triton_ops.ship import Table
 from triton_ops_serving import plugins
 from triton_ops_serving.kernels import Served
 from triton_ops_serving.model import EngineProblem, Model
@@ -28,10 +27,9 @@ ROW = {"block_m": 16, "block_n": 64, "block_k": 64, "num_warps": 4, "num_ctas": 
 
 def lockfile(path, rows):
     """A lockfile with rows of tables: of (format, row's name, facts) the configs by size."""
-    origin = EntryOrigin(kind=OriginKind.TABLE, detail="vllm 0.33.0")
     locks = [
-        Table({"device_name": "NVIDIA H200"}, tuple(TableRow((size,), Config(row)) for size, row in configs.items()))
-        .lockfile(form, Names((name,)), dict(facts), origin, LockPlan())
+        Table.by_size({"device_name": "NVIDIA H200"}, ((size, row, None) for size, row in configs.items()))
+        .lockfile(form, (name,), dict(facts), "vllm 0.33.0")
         for (form, name, facts), configs in rows.items()
     ]  # fmt: skip
     Lockfile.merged(locks).write(path)

@@ -7,10 +7,10 @@ import pytest
 from triton_ops.cli.app import main
 from triton_ops.exceptions import CacheError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
-from triton_ops.ship import ROWS, format_named
+from triton_ops.ship import ROWS
 from triton_ops.ship.tuner_files import nested
 from triton_ops.space import Config
-from triton_ops_serving.formats import SglangLora, VllmLora
+from triton_ops_serving.formats import form_of
 from triton_ops_serving.pinned import _facts_of_file, rows_of
 
 WRONG = ("64", 64.0, 0, -1, True, 1 << 62, None, [64], {"a": 1}, "x" * 5000)
@@ -42,10 +42,6 @@ def wrong_rows(row):
         yield from ({**row, option: value}, {**row, option: None})
 
 
-def reader_of(form):
-    return SglangLora() if form == "sglang-lora" else format_named(form)
-
-
 def locked(form, config, size=16):
     problem = {"M": size, "E": 8, **({"op_type": "shrink"} if form == "vllm-lora" else {})}
     entry = LockEntry(kernel=form, device="d", problem=problem, config=Config.from_json(config))
@@ -69,11 +65,11 @@ def test_a_row_that_is_none_is_absent_whatever_the_lockfile_says(form, caplog):
 def test_a_table_with_a_row_that_is_none_is_refused_by_its_value(form, tmp_path):
     path = tmp_path / NAMES[form]
     path.write_text(json.dumps({"16": row_of(form)}))
-    assert len(reader_of(form).read(path).rows) == 1
+    assert len(form_of(form, {}).read(path).rows) == 1
     for wrong in wrong_rows(row_of(form)):
         path.write_text(json.dumps({"16": wrong}))
         with pytest.raises(CacheError):
-            reader_of(form).read(path)
+            form_of(form, {}).read(path)
 
 
 def test_a_file_of_adapters_with_a_row_that_is_none_is_refused(tmp_path):
@@ -82,10 +78,10 @@ def test_a_file_of_adapters_with_a_row_that_is_none_is_refused(tmp_path):
     for content in (row, *wrong_rows(row)):
         path.write_text(json.dumps({"5": {"3": {"16": {"64": {"16": content}}}}}))
         if content is row:
-            assert len(VllmLora(part=part).read(path).rows) == 1
+            assert len(form_of("vllm-lora", part).read(path).rows) == 1
         else:
             with pytest.raises(CacheError):
-                VllmLora(part=part).read(path)
+                form_of("vllm-lora", part).read(path)
 
 
 def test_amds_rows_of_linear_layers_leave_stages_to_triton():
@@ -143,7 +139,7 @@ def test_a_config_that_failed_may_have_had_any_values(tmp_path):
     timings = [[nested({"BT": block}), [ms] * 3] for block, ms in ((64, 1.0), (0, float("inf")))]
     path = tmp_path / "k.autotune.json"
     path.write_text(json.dumps({"key": [64], "configs_timings": timings}))
-    assert [row.failure for row in format_named("triton-cache").read(path).rows] == ["", "compile"]
+    assert [row.failure for row in form_of("triton-cache", {}).read(path).rows] == ["", "compile"]
 
 
 def test_a_lockfile_exports_no_option_that_gives_a_compiler_a_file(tmp_path, capsys):

@@ -7,7 +7,7 @@ import pytest
 from tests.cpu.serving.test_lora import PLAIN
 from tests.cpu.serving.test_model import MIXTRAL
 from tests.cpu.serving.test_tables import engines
-from triton_ops import Config, ConfigSpace, Status
+from triton_ops import Config, ConfigSpace
 from triton_ops.records import Lockfile
 from triton_ops_serving import tuning
 from triton_ops_serving.model import Model
@@ -66,7 +66,7 @@ def run(engines, tmp_path, monkeypatch):
         def outcome(job):
             ms = TILES[job.shape[0]]
             tiles = [each["tile"] for each in job.space] if job.space else tried[job.shape[0]]
-            trials = {tile: SimpleNamespace(config=Config(tile=tile), median_ms=ms[tile], status=Status.OK)
+            trials = {tile: SimpleNamespace(config=Config(tile=tile), median_ms=ms[tile], ok=True)
                       for tile in tiles}  # fmt: skip
             best = min(tiles, key=ms.__getitem__)
             gain = ms[16] / ms[best]
