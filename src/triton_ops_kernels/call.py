@@ -27,7 +27,7 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.request import spec_of
-from triton_ops.space import Config, Tunable
+from triton_ops.space import Config
 from triton_ops.values import Problem, TensorSpec, contiguous_stride, is_fake
 from triton_ops_kernels.composed import FormsKernel
 
@@ -99,25 +99,23 @@ def one_of(values: Sequence[Any]) -> ValueRule:
     )
 
 
-def _rule_of(tunable: Tunable) -> ValueRule:
-    """The rule where a kernel's space has `tunable`: numbers may lie beyond those that are worth trying."""
-    kinds = set(map(type, tunable))
+def _rule_of(values: Sequence[Any]) -> ValueRule:
+    """The rule of a tunable with these values in a kernel's space: numbers may lie beyond what is worth trying."""
+    kinds = set(map(type, values))
     if kinds == {bool}:
         return _FLAG
     if kinds != {int}:
-        return one_of(tunable.values)
-    if tunable.ordered and all(map(_POWER_OF_TWO.holds, tunable)):
-        return _POWER_OF_TWO
-    return whole_from(min(1, *tunable))
+        return one_of(values)
+    return _POWER_OF_TWO if all(map(_POWER_OF_TWO.holds, values)) else whole_from(min(1, *values))
 
 
 class Own(NamedTuple):
     """A tunable of a shipped kernel, which a config of a caller's own may leave out if it is `optional`.
 
-    `rule` says which values the kernel takes where these are more, or fewer, than the tunable's own tell.
+    `rule` says which values the kernel takes where these are more, or fewer, than those of the space tell.
     """
 
-    tunable: Tunable
+    values: Sequence[Any]
     rule: ValueRule | None = None
     optional: bool = False
 
@@ -125,10 +123,10 @@ class Own(NamedTuple):
 class OwnConfigs:
     """The tunables of a kernel, and the configs that it takes from its callers."""
 
-    def __init__(self, declared: Mapping[str, Tunable | Own]) -> None:
+    def __init__(self, declared: Mapping[str, Sequence[Any] | Own]) -> None:
         own = {name: each if isinstance(each, Own) else Own(each) for name, each in declared.items()}
-        self.tunables = {name: each.tunable for name, each in own.items()}
-        self._rules = {name: each.rule or _rule_of(each.tunable) for name, each in own.items()}
+        self.tunables = {name: each.values for name, each in own.items()}
+        self._rules = {name: each.rule or _rule_of(each.values) for name, each in own.items()}
         self._optional = tuple(name for name, each in own.items() if each.optional)
         self._essentials = tuple(name for name, each in own.items() if not each.optional)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from triton_ops.base import require
-from triton_ops.space import Choice
 
 triton = require("triton", "the shipped kernels")
 tl = require("triton.language", "the shipped kernels")
@@ -141,7 +140,7 @@ def multiplicand(codes):
         return codes
 
 
-SUM_COLUMNS = Choice([16, 64])
+SUM_COLUMNS = [16, 64]
 """The tunable: columns that a program of the last launch adds up. Fewer make more programs, with shorter walks."""
 _TILE, _WARPS = 8192, 8  # elements that a program takes at once: 32 loads of a thread are on their way
 

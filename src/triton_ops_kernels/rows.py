@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 
-from triton_ops.space import Config, ConfigSpace, Constraint, PowerOfTwo
+from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops_kernels import tiles
 from triton_ops_kernels.call import OwnConfigs
 
-TUNABLES = {"BLOCK_SIZE": PowerOfTwo(64, 32768), "ROWS": PowerOfTwo(1, 16), "num_warps": PowerOfTwo(1, 16)}
+TUNABLES = {
+    "BLOCK_SIZE": [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768],
+    "ROWS": [1, 2, 4, 8, 16],
+    "num_warps": [1, 2, 4, 8, 16],
+}
 OWN = OwnConfigs(TUNABLES)
 _MOST_PER_THREAD = 128  # elements of a block in float32: half of a thread's registers
 _LEAST_PER_THREAD = 2

@@ -105,7 +105,7 @@ class TritonAutoTuner:
             hint = "give a function that launches it: def run(x, BLOCK): kernel[grid](x, BLOCK=BLOCK)"
             raise KernelTypeError(message, hint=hint)
         self._kernel = FunctionKernel(kernel_fn)
-        self._space = ConfigSpace(config_space)  # type: ignore[arg-type]  # it makes tunables of plain lists
+        self._space = ConfigSpace(config_space)  # it makes tunables of plain lists
         self.kernel_fn = kernel_fn
         self.config_space = config_space
         self.warmup_runs = checked_runs("warmup_runs", warmup_runs, 0)

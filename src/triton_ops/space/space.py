@@ -102,7 +102,7 @@ class ConfigSpace:
         ConfigValueError: A value cannot be stored.
     """
 
-    tunables: Mapping[str, Tunable]
+    tunables: Mapping[str, Tunable | Any]
     constraints: tuple[Constraint, ...] = ()
     default: Config | None = None
     listed: tuple[Config, ...] | None = field(default=None, repr=False)

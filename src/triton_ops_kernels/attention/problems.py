@@ -13,7 +13,7 @@ takes for wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -22,14 +22,14 @@ from triton_ops.base import require
 from triton_ops.cost_model import AttentionTiles
 from triton_ops.device import probe
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
+from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 from triton_ops_kernels.call import Own, OwnConfigs, precision_of, whole_from
 from triton_ops_kernels.jit import INTERPRETED
 from triton_ops_kernels.tiles import DESCRIBABLE, describable, fixed_in, forms_in_gluon, padded, widest
 
 _SIDES = ("Q_ROWS", "Q_KEYS", "K_KEYS", "K_ROWS")
-GRADIENT_SIDES = {name: PowerOfTwo(16, 128) for name in _SIDES}
+GRADIENT_SIDES = {name: [16, 32, 64, 128] for name in _SIDES}
 _MOST_TERMS, _MOST_GRADIENT_TERMS = 1024, 512
 
 
@@ -52,18 +52,18 @@ def _terms(name: str, rows: str, keys: str, size: int, most: int) -> Constraint:
 _MOST_SPLITS = 128
 gluon_forms = partial(forms_in_gluon, "attention", "out")
 OWN = OwnConfigs({
-    "FORM": Own(Choice(("triton", "gluon")), optional=True),
-    "BLOCK_M": PowerOfTwo(16, 256),
-    "BLOCK_N": PowerOfTwo(32, 128),
-    "GROUP_HEADS": Own(Choice([1, 8]), optional=True),
-    "SPLITS": Own(PowerOfTwo(1, _MOST_SPLITS), whole_from(1), optional=True),
-    "DESCRIPTORS": Own(Flag(), optional=True),
-    "WARP_SPECIALIZE": Own(Choice([False]), optional=True),
-    "num_warps": PowerOfTwo(4, 8),
-    "num_stages": IntRange(2, 4),
+    "FORM": Own(("triton", "gluon"), optional=True),
+    "BLOCK_M": [16, 32, 64, 128, 256],
+    "BLOCK_N": [32, 64, 128],
+    "GROUP_HEADS": Own([1, 8], whole_from(1), optional=True),
+    "SPLITS": Own([1, 2, 4, 8, 16, 32, 64, _MOST_SPLITS], whole_from(1), optional=True),
+    "DESCRIPTORS": Own([False, True], optional=True),
+    "WARP_SPECIALIZE": Own([False], optional=True),
+    "num_warps": [4, 8],
+    "num_stages": [2, 3, 4],
 })  # fmt: skip
 GRADIENT_OWN = OwnConfigs({
-    **{name: PowerOfTwo(32, 128) for name in _SIDES}, "num_warps": PowerOfTwo(4, 8), "num_stages": IntRange(1, 3)
+    **{name: [32, 64, 128] for name in _SIDES}, "num_warps": [4, 8], "num_stages": [1, 2, 3]
 })  # fmt: skip
 WITH_ROLES = (128, 1, True, 4, 2)
 """BLOCK_M, SPLITS, DESCRIPTORS, num_warps and num_stages of configs that may give warps roles."""
@@ -96,10 +96,10 @@ def config_space(problem: Problem) -> ConfigSpace:
 
 def wide_space(problem: Problem) -> ConfigSpace:
     """The same with roles of warps, which Triton 3.6 compiles rightly in few kernels, and no GPU has proven here."""
-    return _space(problem, {**OWN.tunables, "WARP_SPECIALIZE": Flag()})
+    return _space(problem, {**OWN.tunables, "WARP_SPECIALIZE": [False, True]})
 
 
-def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
+def _space(problem: Problem, tunables: Mapping[str, Sequence[Any]]) -> ConfigSpace:
     q, k, v = (problem.specs[name] for name in ("q", "k", "v"))
     batch, heads, queries, head_dim = q.shape
     kv_heads, keys = k.shape[1:3]

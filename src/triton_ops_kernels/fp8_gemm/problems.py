@@ -15,10 +15,10 @@ from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles, ProductTiles
 from triton_ops.device import probe
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
+from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, Work
 from triton_ops_kernels import tiles
-from triton_ops_kernels.call import Own, OwnConfigs, ValueRule, one_of
+from triton_ops_kernels.call import Own, OwnConfigs, ValueRule, one_of, whole_from
 from triton_ops_kernels.fp8_format import FP8Format
 from triton_ops_kernels.tiles import HALVED_SIDE, LOADS, describable, padded, reached_strides, strides_of, suits, widest
 
@@ -28,26 +28,26 @@ _BUFFERS = (0, 3, 4, 8)  # 0 is for the forms in Triton, 8 for that of steps
 _SUMS = (1, 2, 4, 8, 16)  # more than two are for the form of parts
 
 OWN = OwnConfigs({
-    "FORM": Own(Choice(FORMS), optional=True),
-    "BUFFERS": Own(Choice(_BUFFERS), optional=True),
-    "APART": Own(Flag(), optional=True),
-    "LOADS": Own(Choice(LOADS), optional=True),
-    "SWAPPED": Own(Flag(), optional=True),
-    "PROGRAMS": Own(Choice([0, 1, 2]), optional=True),
-    "BLOCK_M": PowerOfTwo(16, 256),
-    "BLOCK_N": PowerOfTwo(8, 256),
-    "BLOCK_K": PowerOfTwo(64, 1024),
-    "GROUP_SIZE_M": Own(Choice([4, 8, 16]), optional=True),
-    "PROMOTE": Own(Choice([0, 64, 128]), optional=True),
-    "HALVES": Own(Flag(), optional=True),
-    "SUMS": Own(Choice(_SUMS), one_of(_SUMS), optional=True),
+    "FORM": Own(FORMS, optional=True),
+    "BUFFERS": Own(_BUFFERS, optional=True),
+    "APART": Own([False, True], optional=True),
+    "LOADS": Own(LOADS, optional=True),
+    "SWAPPED": Own([False, True], optional=True),
+    "PROGRAMS": Own([0, 1, 2], optional=True),
+    "BLOCK_M": [16, 32, 64, 128, 256],
+    "BLOCK_N": [8, 16, 32, 64, 128, 256],
+    "BLOCK_K": [64, 128, 256, 512, 1024],
+    "GROUP_SIZE_M": Own([4, 8, 16], whole_from(1), optional=True),
+    "PROMOTE": Own([0, 64, 128], optional=True),
+    "HALVES": Own([False, True], optional=True),
+    "SUMS": Own(_SUMS, one_of(_SUMS), optional=True),
     "AHEAD": Own(
-        Choice([0, 1, 2, 4]),
+        [0, 1, 2, 4],
         ValueRule("a whole number from 0; true is 1", lambda value: isinstance(value, int) and value >= 0),
         optional=True,
     ),
-    "num_warps": PowerOfTwo(4, 8),
-    "num_stages": IntRange(2, 8),
+    "num_warps": [4, 8],
+    "num_stages": [2, 3, 4, 5, 6, 7, 8],
 })  # fmt: skip
 _GLUON_TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "num_warps": 4}
 _GLUON_HAS = {

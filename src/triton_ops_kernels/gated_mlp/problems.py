@@ -14,9 +14,9 @@ from typing import Any
 from triton_ops.base import require
 from triton_ops.cost_model import ElementTiles, GemmTiles, ProductTiles
 from triton_ops.device import Machine
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
+from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, TilePlan, Work, tile_side
-from triton_ops_kernels.call import Own, OwnConfigs, precision_of
+from triton_ops_kernels.call import Own, OwnConfigs, precision_of, whole_from
 from triton_ops_kernels.tiles import (
     HALVED_SIDE,
     K_STEP_BYTES,
@@ -29,21 +29,21 @@ from triton_ops_kernels.tiles import (
 )
 
 OWN = OwnConfigs({
-    "BLOCK_M": PowerOfTwo(16, 256),
-    "BLOCK_N": PowerOfTwo(16, 128),
-    "BLOCK_K": PowerOfTwo(32, 128),
-    "GROUP_SIZE_M": Own(Choice([8]), optional=True),
-    "LOADS": Own(Choice(["pointers", "host"]), optional=True),
-    "JOINED": Own(Flag(), optional=True),
-    "PROGRAMS": Own(Choice([0, 1]), optional=True),
-    "HALVES": Own(Flag(), optional=True),
-    "num_warps": PowerOfTwo(4, 8),
-    "num_stages": IntRange(2, 5),
+    "BLOCK_M": [16, 32, 64, 128, 256],
+    "BLOCK_N": [16, 32, 64, 128],
+    "BLOCK_K": [32, 64, 128],
+    "GROUP_SIZE_M": Own([8], whole_from(1), optional=True),
+    "LOADS": Own(["pointers", "host"], optional=True),
+    "JOINED": Own([False, True], optional=True),
+    "PROGRAMS": Own([0, 1], optional=True),
+    "HALVES": Own([False, True], optional=True),
+    "num_warps": [4, 8],
+    "num_stages": [2, 3, 4, 5],
 })  # fmt: skip
 GRADIENT_OWN = OwnConfigs({
-    "BLOCK_SIZE": PowerOfTwo(256, 8192),
-    "num_warps": PowerOfTwo(1, 8),
-    "EVICT": Own(Choice(["none", "stores"]), optional=True),
+    "BLOCK_SIZE": [256, 512, 1024, 2048, 4096, 8192],
+    "num_warps": [1, 2, 4, 8],
+    "EVICT": Own(["none", "stores"], optional=True),
 })  # fmt: skip
 """What is written has no precedence in leaving L2 where a config leaves EVICT out."""
 _MOST_SUMS = 2 * 128 * 128  # elements of both accumulators with eight warps: 128 registers of a thread

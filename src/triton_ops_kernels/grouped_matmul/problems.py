@@ -11,9 +11,9 @@ from typing import Any
 from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles, ProductTiles
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
+from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
-from triton_ops_kernels.call import Own, OwnConfigs, precision_of
+from triton_ops_kernels.call import Own, OwnConfigs, precision_of, whole_from
 from triton_ops_kernels.tiles import DESCRIBABLE, K_STEP_BYTES, check_reach, describable, padded, strides_of, widest
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -88,14 +88,14 @@ def work(problem: Problem) -> Work:
 
 
 OWN = OwnConfigs({
-    "BLOCK_M": PowerOfTwo(16, 256),
-    "BLOCK_N": PowerOfTwo(32, 256),
-    "BLOCK_K": PowerOfTwo(32, LARGEST_STEP),
-    "GROUP_SIZE_M": Own(Choice([8]), optional=True),
-    "DESCRIPTORS": Own(Flag(), optional=True),
-    "PROGRAMS": Own(Choice([0, 1]), optional=True),
-    "num_warps": PowerOfTwo(4, 8),
-    "num_stages": IntRange(2, 5),
+    "BLOCK_M": [16, 32, 64, 128, 256],
+    "BLOCK_N": [32, 64, 128, 256],
+    "BLOCK_K": [32, 64, LARGEST_STEP],
+    "GROUP_SIZE_M": Own([8], whole_from(1), optional=True),
+    "DESCRIPTORS": Own([False, True], optional=True),
+    "PROGRAMS": Own([0, 1], optional=True),
+    "num_warps": [4, 8],
+    "num_stages": [2, 3, 4, 5],
 })  # fmt: skip
 _MOST_SUMS = 128  # elements of the accumulator for each thread
 _GROUP_SIDE = 64  # rows of an instruction of a group of four warps

@@ -11,7 +11,7 @@ from typing import Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import RowTiles
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
+from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import Problem, TensorSpec, Work
 from triton_ops_kernels import rows
 from triton_ops_kernels.call import Own, OwnConfigs, whole_from
@@ -19,18 +19,18 @@ from triton_ops_kernels.jit import SUM_COLUMNS
 
 OWN = OwnConfigs({
     **rows.TUNABLES,
-    "ROWS": PowerOfTwo(1, 32),
-    "EVICT": Own(Choice(["none", "loads", "all"]), optional=True),
-    "SPREAD": Own(Flag(), optional=True),
+    "ROWS": [1, 2, 4, 8, 16, 32],
+    "EVICT": Own(["none", "loads", "all"], optional=True),
+    "SPREAD": Own([False, True], optional=True),
 })  # fmt: skip
 """A config that leaves out what it may evicts nothing, and does not spread the weights."""
 GRADIENT_OWN = OwnConfigs({
-    "BLOCK_SIZE": PowerOfTwo(64, 8192),
-    "ROWS": PowerOfTwo(1, 32),
-    "PROGRAMS": Own(PowerOfTwo(1, 32), whole_from(1)),
-    "STAGES": IntRange(1, 3),
+    "BLOCK_SIZE": [64, 128, 256, 512, 1024, 2048, 4096, 8192],
+    "ROWS": [1, 2, 4, 8, 16, 32],
+    "PROGRAMS": Own([1, 2, 4, 8, 16, 32], whole_from(1)),
+    "STAGES": [1, 2, 3],
     "SUM_COLUMNS": SUM_COLUMNS,
-    "num_warps": PowerOfTwo(1, 32),
+    "num_warps": [1, 2, 4, 8, 16, 32],
 })  # fmt: skip
 _MOST_PER_THREAD = 32  # elements for each thread of the gradient, which take 7 registers each
 _MOST = 8192  # elements of all threads, however many: a multiprocessor has 65,536 registers

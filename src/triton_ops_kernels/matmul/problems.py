@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles, ProductTiles
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
+from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 from triton_ops_kernels.call import Own, OwnConfigs, whole_from
 from triton_ops_kernels.tiles import (
@@ -29,27 +29,27 @@ from triton_ops_kernels.tiles import (
 
 ALGORITHMS = ("tiles", "persistent", "split_k", "stream_k")
 PLAIN = {
-    "BM": PowerOfTwo(16, 256),
-    "BN": PowerOfTwo(32, 256),
-    "BK": PowerOfTwo(32, 128),
-    "GROUP_M": Choice([8]),
-    "num_warps": PowerOfTwo(4, 8),
-    "num_stages": IntRange(2, 5),
+    "BM": [16, 32, 64, 128, 256],
+    "BN": [32, 64, 128, 256],
+    "BK": [32, 64, 128],
+    "GROUP_M": [8],
+    "num_warps": [4, 8],
+    "num_stages": [2, 3, 4, 5],
 }
 """The tunables of `plain_space`."""
 OWN = OwnConfigs({
-    "ALGORITHM": Own(Choice(ALGORITHMS), optional=True),
-    "LOADS": Own(Choice(LOADS), optional=True),
-    "SWAPPED": Own(Flag(), optional=True),
-    "PROGRAMS": Own(Choice([1, 2]), whole_from(0), optional=True),
-    "SPLIT": Own(Choice([1, 2, 4, 8]), optional=True),
-    "BM": PowerOfTwo(16, 256),
-    "BN": PowerOfTwo(16, 256),
-    "BK": PowerOfTwo(32, 128),
-    "HALVES": Own(Flag(), optional=True),
-    "GROUP_M": Own(Choice([8]), optional=True),
-    "num_warps": PowerOfTwo(4, 8),
-    "num_stages": Choice([2, 3, 4, 5, 7]),
+    "ALGORITHM": Own(ALGORITHMS, optional=True),
+    "LOADS": Own(LOADS, optional=True),
+    "SWAPPED": Own([False, True], optional=True),
+    "PROGRAMS": Own([1, 2], whole_from(0), optional=True),
+    "SPLIT": Own([1, 2, 4, 8], whole_from(1), optional=True),
+    "BM": [16, 32, 64, 128, 256],
+    "BN": [16, 32, 64, 128, 256],
+    "BK": [32, 64, 128],
+    "HALVES": Own([False, True], optional=True),
+    "GROUP_M": Own([8], whole_from(1), optional=True),
+    "num_warps": [4, 8],
+    "num_stages": [2, 3, 4, 5, 7],
 })  # fmt: skip
 _FULL_TILE = 128 * 128  # elements of C: 128 accumulator registers per thread with four warps
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread

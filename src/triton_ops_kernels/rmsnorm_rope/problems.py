@@ -14,21 +14,21 @@ from typing import Any
 from triton_ops.base import require
 from triton_ops.cost_model import RowTiles
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.space import Config, ConfigSpace, Constraint, IntRange, PowerOfTwo
+from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 from triton_ops_kernels import rows
 from triton_ops_kernels.call import Own, OwnConfigs, whole_from
 from triton_ops_kernels.jit import SUM_COLUMNS
 
 OWN = OwnConfigs({
-    "BLOCK_SIZE": PowerOfTwo(64, 8192), "num_warps": PowerOfTwo(2, 16), "num_stages": IntRange(1, 3)
+    "BLOCK_SIZE": [64, 128, 256, 512, 1024, 2048, 4096, 8192], "num_warps": [2, 4, 8, 16], "num_stages": [1, 2, 3]
 })  # fmt: skip
 GRADIENT_OWN = OwnConfigs({
-    "BLOCK_SIZE": PowerOfTwo(64, 8192),
-    "PROGRAMS": Own(PowerOfTwo(1, 16), whole_from(1)),
-    "STAGES": Own(IntRange(1, 2), whole_from(1)),
+    "BLOCK_SIZE": [64, 128, 256, 512, 1024, 2048, 4096, 8192],
+    "PROGRAMS": Own([1, 2, 4, 8, 16], whole_from(1)),
+    "STAGES": Own([1, 2], whole_from(1)),
     "SUM_COLUMNS": SUM_COLUMNS,
-    "num_warps": PowerOfTwo(1, 16),
+    "num_warps": [1, 2, 4, 8, 16],
 })  # fmt: skip
 _MOST_PER_THREAD = 32  # pairs of a chunk: 64 registers hold them
 _WHOLE_MOST = 16  # pairs of a whole row, whose weights and angles are in registers too; as many of the gradient's

@@ -11,17 +11,17 @@ from typing import Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import RowTiles
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, PowerOfTwo
+from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import Problem, TensorSpec, Tile, Work
 from triton_ops_kernels import rows
-from triton_ops_kernels.call import OwnConfigs
+from triton_ops_kernels.call import Own, OwnConfigs, whole_from
 
 OWN = rows.OWN
 GRADIENT_OWN = OwnConfigs({
     **rows.TUNABLES,
-    "num_warps": PowerOfTwo(1, 32),  # of rows in chunks, 32 warps have the most bytes on their way
-    "SPLIT": Choice([1, 4, 8, 16, 32]),  # programs that share a row: for few rows
-    "EVICT": Choice(["none", "loads", "all"]),  # which part of rows in chunks leaves L2 first
+    "num_warps": [1, 2, 4, 8, 16, 32],  # of rows in chunks, 32 warps have the most bytes on their way
+    "SPLIT": Own([1, 4, 8, 16, 32], whole_from(1)),  # programs that share a row: for few rows
+    "EVICT": ["none", "loads", "all"],  # which part of rows in chunks leaves L2 first
 })  # fmt: skip
 _TENSORS = 2  # blocks of a row that a program of the gradient holds
 _FEW_ROWS = 128  # below, programs for whole rows leave multiprocessors of large GPUs without work

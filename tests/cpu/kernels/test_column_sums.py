@@ -33,7 +33,7 @@ def largest_errors(columns):
     return outcome
 
 
-@pytest.mark.parametrize("columns", SUM_COLUMNS.values)
+@pytest.mark.parametrize("columns", SUM_COLUMNS)
 def test_the_kernel_adds_up_every_row_and_column_once(interpreted, columns):
     result = interpreted(largest_errors, columns)
     assert len(result) == len(SHAPES)
