@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from functools import lru_cache
 
+from triton_ops.base import require
 from triton_ops.dispatch import Chooser
 from triton_ops.exceptions import TargetError
 
@@ -45,6 +46,7 @@ def chooser(name: str) -> Chooser:
     """
     if name not in _MODULES:
         raise TargetError(f"no chooser is called {name!r}; there are {', '.join(_MODULES)}", hint="use one of these")
+    require("torch", "a chooser of its operations")
     implementations: Chooser = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), f"{name}_chooser")()
     return implementations
 

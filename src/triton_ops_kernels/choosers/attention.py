@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from triton_ops.dispatch import Chooser, Implementation, choose
 from triton_ops.values import TensorSpec
@@ -17,7 +20,6 @@ from triton_ops_kernels.choosers.common import (
     kernel_module,
     of_dtype,
     on_gpu,
-    torch_,
 )
 
 _LARGEST_HEAD = 256
@@ -45,38 +47,36 @@ def sdpa_chooser() -> Chooser:
 
 def _arguments(
     batch: int = 4, heads: int = 16, length: int = 1024, size: int = 64, dtype: str = "bfloat16"
-) -> dict[str, Any]:
+) -> dict[str, object]:
     spec = TensorSpec((batch, heads, length, size), dtype)
     return {"q": spec, "k": spec, "v": spec, "causal": True, "scale": None}
 
 
-def _attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> Any:
-    attend: Callable[..., Any] = torch_().nn.functional.scaled_dot_product_attention
+def _attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> Tensor:
     shared = bool(q.shape[1] != k.shape[1])  # extents may be symbols, and torch takes none of these here
-    return attend(q, k, v, is_causal=causal, scale=scale, enable_gqa=shared)
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=shared)
 
 
-def _backend(name: str, q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> Any:
-    attention = torch_().nn.attention
-    with attention.sdpa_kernel(getattr(attention.SDPBackend, name)):
+def _backend(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> Tensor:
+    with sdpa_kernel(getattr(SDPBackend, name)):
         return _attention(q, k, v, causal, scale)
 
 
-def _flash_takes(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> str | bool:
+def _flash_takes(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> str | bool:
     return first_reason([_on_cuda(q), of_dtype(q, NARROW), _head(q), _head(v)])
 
 
-def _efficient_takes(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> str | bool:
+def _efficient_takes(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> str | bool:
     shared = None if q.shape[1] == k.shape[1] else "heads of q share heads of k"
     return first_reason([_on_cuda(q), of_dtype(q, WIDE), shared])
 
 
-def _math_takes(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> str | bool:
+def _math_takes(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> str | bool:
     scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] * 4
     return scores <= 1 << 32 or f"the matrix of scores would take {scores / 2**30:.0f} GiB"
 
 
-def _kernel_takes(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> str | bool:
+def _kernel_takes(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> str | bool:
     alike = not causal or q.shape[2] == k.shape[2]
     return first_reason([
         on_gpu(q), of_dtype(q, WIDE), _head(q), _head(v),
@@ -85,11 +85,11 @@ def _kernel_takes(q: Any, k: Any, v: Any, causal: bool = False, scale: float | N
     ])  # fmt: skip
 
 
-def _on_cuda(q: Any) -> str | None:
+def _on_cuda(q: Tensor) -> str | None:
     return None if q.is_cuda else f"the tensors are on {q.device}, and this backend runs on a GPU"
 
 
-def _head(tensor: Any) -> str | None:
+def _head(tensor: Tensor) -> str | None:
     size = tensor.shape[-1]
     return None if size <= _LARGEST_HEAD else f"a head has {size} elements, more than {_LARGEST_HEAD}"
 
@@ -98,6 +98,8 @@ def _by_kernel(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None
     return kernel_module("attention").flash_attention(q, k, v, causal, scale, config=config)
 
 
-def _kernel_values(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> dict[str, Any]:
+def _kernel_values(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
+) -> dict[str, object]:
     own = kernel_module("attention")
     return own.problems.launch_values(q, k, v, own.result_of(q, v.shape[3]), bool(causal), scale)  # type: ignore[no-any-return]

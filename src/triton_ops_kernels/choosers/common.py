@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from triton_ops.base import require
+from torch import Tensor
+
 from triton_ops.dispatch import Implementation
 from triton_ops.exceptions import MissingDependencyError
 
@@ -37,11 +38,6 @@ def by_kernel(
     return {"triton": own}
 
 
-def torch_() -> Any:
-    """Torch, which traces this code, and no import."""
-    return sys.modules["torch"] if "torch" in sys.modules else require("torch", "a chooser of its operations")
-
-
 def outside_of_graphs(function: Any) -> Any:
     """The function, marked as `torch.compiler.disable` marks what is left out of graphs, and no slower to call.
 
@@ -51,7 +47,7 @@ def outside_of_graphs(function: Any) -> Any:
     return function
 
 
-def on_gpu(tensor: Any) -> str | None:
+def on_gpu(tensor: Tensor) -> str | None:
     """The reason why the kernels of this package do not take a tensor where it is; None if they do."""
     interpreted = kernel_module("jit")
     if tensor.is_cuda or (interpreted is not None and interpreted.INTERPRETED):
@@ -64,7 +60,7 @@ def first_reason(reasons: Iterable[str | None]) -> str | bool:
     return next((reason for reason in reasons if reason), True)
 
 
-def of_dtype(tensor: Any, allowed: Iterable[str]) -> str | None:
+def of_dtype(tensor: Tensor, allowed: Iterable[str]) -> str | None:
     """The reason why a dtype is not taken; None if it is."""
     listed = tuple(allowed)
     return None if str(tensor.dtype) in listed else f"it is {tensor.dtype}, not {' or '.join(listed)}"

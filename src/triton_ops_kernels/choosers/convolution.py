@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from triton_ops.dispatch import Chooser, Implementation, choose
 from triton_ops.values import TensorSpec
-from triton_ops_kernels.choosers.common import DTYPES, outside_of_graphs, torch_
+from triton_ops_kernels.choosers.common import DTYPES, outside_of_graphs
 
 
 def conv2d_chooser() -> Chooser:
@@ -24,44 +27,45 @@ def conv2d_chooser() -> Chooser:
 def _arguments(
     batch: int = 8, channels: int = 64, height: int = 56, width: int = 56, filters: int = 64, size: int = 3,
     dtype: str = "bfloat16",
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     x = TensorSpec((batch, channels, height, width), dtype)
     weight = TensorSpec((filters, channels, size, size), dtype)
     return {"x": x, "weight": weight, "bias": None, "stride": 1, "padding": size // 2, "dilation": 1, "groups": 1}
 
 
 def _conv2d(
-    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
-) -> Any:
-    return torch_().nn.functional.conv2d(x, weight, bias, stride, padding, dilation, groups).contiguous()
+    x: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Tensor:
+    return torch.nn.functional.conv2d(x, weight, bias, stride, padding, dilation, groups).contiguous()
 
 
-def _channels_last(x: Any, weight: Any, *others: Any, **named: Any) -> Any:
+def _channels_last(x: Tensor, weight: Tensor, *others: Any, **named: Any) -> Tensor:
     """With channels as neighbours in memory, as tensor cores want them; the changes of layout are part of the time."""
-    last = torch_().channels_last
+    last = torch.channels_last
     return _conv2d(x.to(memory_format=last), weight.to(memory_format=last), *others, **named)
 
 
-def _many_channels(x: Any, *_others: Any, **_named: Any) -> str | bool:
+def _many_channels(x: Tensor, *_others: object, **_named: object) -> str | bool:
     return x.shape[1] > 1 or "there is one channel, whose layouts are the same"
 
 
 @outside_of_graphs
-def _benchmarked(*args: Any, **named: Any) -> Any:
+def _benchmarked(*args: Any, **named: Any) -> Tensor:
     """With the algorithm that cuDNN itself has found fastest for the shape."""
-    cudnn = torch_().backends.cudnn
+    cudnn = torch.backends.cudnn
     with cudnn.flags(enabled=True, benchmark=True, deterministic=cudnn.deterministic, allow_tf32=cudnn.allow_tf32):
         return _conv2d(*args, **named)
 
 
-def _has_cudnn(x: Any, *_others: Any, **_named: Any) -> str | bool:
+def _has_cudnn(x: Tensor, *_others: object, **_named: object) -> str | bool:
     if not x.is_cuda:
         return f"the tensors are on {x.device}, and cuDNN runs on a GPU"
-    return bool(torch_().backends.cudnn.is_available()) or "cuDNN is not there"
+    cudnn: Any = torch.backends.cudnn
+    return bool(cudnn.is_available()) or "cuDNN is not there"
 
 
 def _is_product(
-    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    x: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
 ) -> str | bool:
     if tuple(weight.shape[2:]) != (1, 1):
         return f"the filter is {weight.shape[2]} by {weight.shape[3]}, not 1 by 1"
@@ -70,17 +74,16 @@ def _is_product(
     return x.is_contiguous() or "x has gaps"
 
 
-def _product(x: Any, weight: Any, bias: Any = None, *_others: Any, **_named: Any) -> Any:
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, *_others: object, **_named: object) -> Tensor:
     """A filter of one pixel is a product of matrices."""
     batch, channels, height, width = x.shape
     flat, filters = x.view(batch, channels, height * width), weight.view(1, -1, channels).expand(batch, -1, -1)
-    torch = torch_()
     found = torch.bmm(filters, flat) if bias is None else torch.baddbmm(bias.view(1, -1, 1), filters, flat)
     return found.view(batch, -1, height, width)
 
 
 def _one_group(
-    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    x: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
 ) -> str | bool:
     if isinstance(padding, str):
         return "the padding is given as a word"
@@ -88,10 +91,10 @@ def _one_group(
 
 
 def _unfolded(
-    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
-) -> Any:
+    x: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Tensor:
     """All patches as columns of a matrix, and one product."""
-    torch, (filters, _, rows, columns) = torch_(), weight.shape
+    (filters, _, rows, columns) = weight.shape
     patches = torch.nn.functional.unfold(x, (rows, columns), dilation, padding, stride)
     found = weight.view(filters, -1) @ patches
     found = found if bias is None else found + bias.view(-1, 1)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from triton_ops.base import ForkSafeLock
 from triton_ops.dispatch import Chooser, Implementation, choose
 from triton_ops.values import TensorSpec
@@ -17,7 +20,6 @@ from triton_ops_kernels.choosers.common import (
     of_dtype,
     on_gpu,
     outside_of_graphs,
-    torch_,
 )
 
 _ONE_BYTE = ("torch.float8_e4m3fn",)
@@ -47,27 +49,24 @@ def _arguments(M: int = 1024, N: int = 1024, K: int = 1024) -> dict[str, TensorS
     return {"a": a, "b": b, "scale_a": scale, "scale_b": scale}
 
 
-def _right(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = None) -> Any:
+def _right(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out_dtype: torch.dtype | None = None) -> Tensor:
     """The product in float32 or wider, rounded once."""
-    torch = torch_()
     wide = torch.float64 if scale_a.dtype == torch.float64 else torch.float32
     found = (a.to(wide) @ b.to(wide)) * scale_a.to(wide) * scale_b.to(wide)
     return found.to(out_dtype or torch.bfloat16)
 
 
-def _widened(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = None) -> Any:
+def _widened(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out_dtype: torch.dtype | None = None) -> Tensor:
     """A product of bfloat16, which holds every 8-bit float: for devices without 8-bit products."""
-    torch = torch_()
     found = torch.mm(a.to(torch.bfloat16), b.to(torch.bfloat16)).float() * scale_a * scale_b
     return found.to(out_dtype or torch.bfloat16)
 
 
-def _library(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = None) -> Any:
-    torch = torch_()
+def _library(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out_dtype: torch.dtype | None = None) -> Tensor:
     return torch._scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype or torch.bfloat16)
 
 
-def _library_takes(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = None) -> str | bool:
+def _library_takes(a: Tensor, b: Tensor, *_scales: object, **_named: object) -> str | bool:
     return first_reason([
         of_dtype(a, _ONE_BYTE), of_dtype(b, _ONE_BYTE),
         None if a.stride(1) == 1 and b.stride(0) == 1 else "a must be row-major and b column-major",
@@ -76,28 +75,30 @@ def _library_takes(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = 
     ])  # fmt: skip
 
 
-def _products_of_bytes(a: Any) -> list[str | None]:
+def _products_of_bytes(a: Tensor) -> list[str | None]:
     """Reasons why a GPU multiplies no 8-bit floats; a described tensor may be on one that is not here."""
-    cuda = torch_().cuda
+    cuda = torch.cuda
     if not a.is_cuda or not cuda.is_available():
         return []
     capability = cuda.get_device_capability(a.device)
     return [None if capability >= (8, 9) else f"the GPU's capability is {capability}, and 8-bit products begin at 8.9"]
 
 
-def _kernel_takes(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = None) -> str | bool:
+def _kernel_takes(a: Tensor, b: Tensor, *_scales: object, **_named: object) -> str | bool:
     return first_reason([on_gpu(a), of_dtype(a, _ONE_BYTE), of_dtype(b, _ONE_BYTE), *_products_of_bytes(a)])
 
 
 def _kernel(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = None, *, config: Any = None) -> Any:
     """The shipped kernel, which divides by its scales."""
-    torch, product = torch_(), kernel_module("fp8_gemm").fp8_gemm
+    product = kernel_module("fp8_gemm").fp8_gemm
     return product(a, b, scale_a.reciprocal(), scale_b.reciprocal(), out_dtype or torch.bfloat16, config=config)
 
 
-def _scaled_kernel_values(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = None) -> dict[str, Any]:
+def _scaled_kernel_values(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out_dtype: torch.dtype | None = None
+) -> dict[str, object]:
     problems = kernel_module("fp8_gemm.problems")
-    c = a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype or torch_().bfloat16)
+    c = a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype or torch.bfloat16)
     scales = (scale.view(1, 1) if scale.numel() == 1 else scale for scale in (scale_a, scale_b))
     return problems.launch_values(a, b, c, *scales)  # type: ignore[no-any-return]
 
@@ -111,7 +112,6 @@ _MOST_LOOPS = 8
 
 def matmul_chooser() -> Chooser:
     """A @ b for matrices [M, K] and [K, N] of one dtype."""
-    torch = torch_()
     implementations = {
         "aten": torch.mm,
         "cublaslt": Implementation(_by_lt, applies=_has_lt),
@@ -148,7 +148,6 @@ def linear_chooser() -> Chooser:
 
 def bmm_chooser() -> Chooser:
     """A @ b for batches of matrices [B, M, K] and [B, K, N]."""
-    torch = torch_()
     implementations = {
         "aten": torch.bmm,
         "folded": Implementation(
@@ -169,7 +168,7 @@ def _matrices(M: int = 1024, N: int = 1024, K: int = 1024, dtype: str = "bfloat1
     return {"a": TensorSpec((M, K), dtype), "b": TensorSpec((K, N), dtype)}
 
 
-def _layer(M: int = 1024, N: int = 1024, K: int = 1024, dtype: str = "bfloat16") -> dict[str, Any]:
+def _layer(M: int = 1024, N: int = 1024, K: int = 1024, dtype: str = "bfloat16") -> dict[str, object]:
     weight, bias = TensorSpec((N, K), dtype), TensorSpec((N,), dtype)
     return {"x": TensorSpec((M, K), dtype), "weight": weight, "bias": bias, "activation": "relu"}
 
@@ -188,16 +187,16 @@ class _CublasLt:
     def __init__(self) -> None:
         self._guard = ForkSafeLock()
         self._inside = 0
-        self._before: Any = None
+        self._before: torch._C._BlasBackend | None = None
 
     @property
-    def otherwise(self) -> Any:
+    def otherwise(self) -> object:
         """The library that torch takes for other products."""
         with self._guard:
-            return self._before if self._inside else torch_().backends.cuda.preferred_blas_library()
+            return self._before if self._inside else torch.backends.cuda.preferred_blas_library()
 
     def __enter__(self) -> None:
-        library = torch_().backends.cuda.preferred_blas_library
+        library = torch.backends.cuda.preferred_blas_library
         with self._guard:
             if not self._inside:
                 self._before = library()
@@ -208,21 +207,20 @@ class _CublasLt:
         with self._guard:
             self._inside -= 1
             if not self._inside:
-                torch_().backends.cuda.preferred_blas_library(self._before)
+                torch.backends.cuda.preferred_blas_library(self._before)
 
 
 _CUBLASLT = _CublasLt()
 
 
 @outside_of_graphs
-def _by_lt(a: Any, b: Any) -> Any:
+def _by_lt(a: Tensor, b: Tensor) -> Tensor:
     """The product by cuBLASLt, whose heuristics differ from those of cuBLAS."""
     with _CUBLASLT:
-        return torch_().mm(a, b)
+        return torch.mm(a, b)
 
 
-def _has_lt(a: Any, b: Any) -> str | bool:
-    torch = torch_()
+def _has_lt(a: Tensor, b: Tensor) -> str | bool:
     if not a.is_cuda or torch.version.cuda is None:
         return f"the tensors are on {a.device}, where there is no cuBLASLt"
     if not hasattr(torch.backends.cuda, "preferred_blas_library"):
@@ -230,16 +228,16 @@ def _has_lt(a: Any, b: Any) -> str | bool:
     return not str(_CUBLASLT.otherwise).lower().endswith("cublaslt") or "it is what torch takes already"
 
 
-def _matrix_vector(a: Any, b: Any) -> Any:
-    return torch_().mv(b.t(), a[0]).unsqueeze(0)
+def _matrix_vector(a: Tensor, b: Tensor) -> Tensor:
+    return torch.mv(b.t(), a[0]).unsqueeze(0)
 
 
-def _transposed(a: Any, b: Any) -> Any:
+def _transposed(a: Tensor, b: Tensor) -> Tensor:
     """The product of the transposed matrices, turned back: for libraries that are better at the other order."""
-    return torch_().mm(b.t(), a.t()).t().contiguous()
+    return torch.mm(b.t(), a.t()).t().contiguous()
 
 
-def _worth_splitting(a: Any, b: Any) -> str | bool:
+def _worth_splitting(a: Tensor, b: Tensor) -> str | bool:
     inner, least = a.shape[1], _SPLITS * _LEAST_PART
     return first_reason([
         None if a.is_cuda else "one product of a CPU uses all of it",
@@ -249,9 +247,9 @@ def _worth_splitting(a: Any, b: Any) -> str | bool:
     ])  # fmt: skip
 
 
-def _split_k(a: Any, b: Any) -> Any:
+def _split_k(a: Tensor, b: Tensor) -> Tensor:
     """Parts of K side by side, added up in float32."""
-    torch, (rows, inner) = torch_(), a.shape
+    (rows, inner) = a.shape
     parts = torch.bmm(
         a.view(rows, _SPLITS, inner // _SPLITS).transpose(0, 1), b.view(_SPLITS, inner // _SPLITS, -1),
         out_dtype=torch.float32,
@@ -259,37 +257,38 @@ def _split_k(a: Any, b: Any) -> Any:
     return parts.sum(0).to(a.dtype)
 
 
-def _fits_kernel(a: Any, b: Any) -> str | bool:
+def _fits_kernel(a: Tensor, b: Tensor) -> str | bool:
     return first_reason([on_gpu(a), of_dtype(a, NARROW), None if a.dtype == b.dtype else "the dtypes differ"])
 
 
-def _by_kernel(a: Any, b: Any, *, config: Any = None) -> Any:
+def _by_kernel(a: Tensor, b: Tensor, *, config: Any = None) -> Any:
     return kernel_module("matmul").matmul(a, b, config=config)
 
 
-def _kernel_values(a: Any, b: Any) -> dict[str, Any]:
+def _kernel_values(a: Tensor, b: Tensor) -> dict[str, object]:
     problems, c = kernel_module("matmul.problems"), a.new_empty((a.shape[0], b.shape[1]))
     return problems.launch_values(a, b, c)  # type: ignore[no-any-return]
 
 
-def _activated(found: Any, activation: str) -> Any:
+def _activated(found: Tensor, activation: str) -> Tensor:
     if activation == "none":
         return found
     if activation not in _ACTIVATIONS:
         raise ValueError(f"activation is {activation!r}; it must be {' or '.join(_ACTIVATIONS)}")
-    return getattr(torch_().nn.functional, activation)(found)
+    activated: Tensor = getattr(torch.nn.functional, activation)(found)
+    return activated
 
 
-def _linear(x: Any, weight: Any, bias: Any = None, activation: str = "none") -> Any:
-    return _activated(torch_().nn.functional.linear(x, weight, bias), activation)
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
+    return _activated(torch.nn.functional.linear(x, weight, bias), activation)
 
 
-def _addmm(x: Any, weight: Any, bias: Any = None, activation: str = "none") -> Any:
-    found = torch_().addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
+def _addmm(x: Tensor, weight: Tensor, bias: Tensor, activation: str = "none") -> Tensor:
+    found = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
     return _activated(found, activation).view(*x.shape[:-1], weight.shape[0])
 
 
-def _fuses_relu(x: Any, weight: Any, bias: Any = None, activation: str = "none") -> str | bool:
+def _fuses_relu(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> str | bool:
     return first_reason([
         None if bias is not None else "there is no bias",
         None if activation == "relu" else f"the activation is {activation}, not relu",
@@ -297,13 +296,13 @@ def _fuses_relu(x: Any, weight: Any, bias: Any = None, activation: str = "none")
     ])  # fmt: skip
 
 
-def _addmm_relu(x: Any, weight: Any, bias: Any = None, activation: str = "relu") -> Any:
+def _addmm_relu(x: Tensor, weight: Tensor, bias: Tensor, activation: str = "relu") -> Tensor:
     """The library's product with bias and relu in its epilogue."""
-    found = torch_()._addmm_activation(bias, x.reshape(-1, x.shape[-1]), weight.t())
+    found = torch._addmm_activation(bias, x.reshape(-1, x.shape[-1]), weight.t())
     return found.view(*x.shape[:-1], weight.shape[0])
 
 
-def _linear_fits_kernel(x: Any, weight: Any, bias: Any = None, activation: str = "none") -> str | bool:
+def _linear_fits_kernel(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> str | bool:
     return first_reason([
         on_gpu(x), of_dtype(x, NARROW),
         None if x.dtype == weight.dtype else "the dtypes differ",
@@ -319,24 +318,23 @@ def _linear_by_kernel(x: Any, weight: Any, bias: Any = None, activation: str = "
     return found if x.ndim == 2 else found.view(*x.shape[:-1], weight.shape[0])
 
 
-def _linear_values(x: Any, weight: Any, bias: Any = None, activation: str = "none") -> dict[str, Any]:
+def _linear_values(x: Tensor, weight: Tensor, *_rest: object, **_named: object) -> dict[str, object]:
     flat = x if x.ndim == 2 else x.view(x.numel() // x.shape[-1], x.shape[-1])
     return _kernel_values(flat, weight.t())
 
 
-def _folded(a: Any, b: Any) -> Any:
+def _folded(a: Tensor, b: Tensor) -> Tensor:
     """One product of all rows, where all matrices on the right are one."""
     batch, rows, inner = a.shape
-    return torch_().mm(a.reshape(batch * rows, inner), b[0]).view(batch, rows, -1)
+    return torch.mm(a.reshape(batch * rows, inner), b[0]).view(batch, rows, -1)
 
 
-def _one_by_one(a: Any, b: Any) -> Any:
-    torch = torch_()
+def _one_by_one(a: Tensor, b: Tensor) -> Tensor:
     out = a.new_empty((a.shape[0], a.shape[1], b.shape[2]))
     for place in range(a.shape[0]):
         torch.mm(a[place], b[place], out=out[place])
     return out
 
 
-def _batch_transposed(a: Any, b: Any) -> Any:
-    return torch_().bmm(b.transpose(1, 2), a.transpose(1, 2)).transpose(1, 2).contiguous()
+def _batch_transposed(a: Tensor, b: Tensor) -> Tensor:
+    return torch.bmm(b.transpose(1, 2), a.transpose(1, 2)).transpose(1, 2).contiguous()

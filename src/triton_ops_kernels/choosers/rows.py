@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from triton_ops.dispatch import Chooser, Implementation, choose
 from triton_ops.values import TensorSpec
-from triton_ops_kernels.choosers.common import WIDE, by_kernel, first_reason, kernel_module, of_dtype, on_gpu, torch_
+from triton_ops_kernels.choosers.common import WIDE, by_kernel, first_reason, kernel_module, of_dtype, on_gpu
 
 
 def softmax_chooser() -> Chooser:
@@ -22,26 +25,26 @@ def softmax_chooser() -> Chooser:
     )  # fmt: skip
 
 
-def _arguments(rows: int = 4096, columns: int = 4096, dtype: str = "bfloat16") -> dict[str, Any]:
+def _arguments(rows: int = 4096, columns: int = 4096, dtype: str = "bfloat16") -> dict[str, object]:
     return {"x": TensorSpec((rows, columns), dtype), "dim": -1}
 
 
-def _softmax(x: Any, dim: int = -1) -> Any:
-    return torch_().softmax(x, dim)
+def _softmax(x: Tensor, dim: int = -1) -> Tensor:
+    return torch.softmax(x, dim)
 
 
-def _by_hand(x: Any, dim: int = -1) -> Any:
+def _by_hand(x: Tensor, dim: int = -1) -> Tensor:
     """By its definition, in float32."""
-    wide = x.double() if x.dtype == torch_().float64 else x.float()
+    wide = x.double() if x.dtype == torch.float64 else x.float()
     powers = (wide - wide.amax(dim, keepdim=True)).exp_()
     return (powers / powers.sum(dim, keepdim=True)).to(x.dtype)
 
 
-def _kernel(x: Any, dim: int = -1, *, config: Any = None) -> Any:
+def _kernel(x: Tensor, dim: int = -1, *, config: Any = None) -> Any:
     return kernel_module("softmax").softmax(x, config=config)
 
 
-def _kernel_takes(x: Any, dim: int = -1) -> str | bool:
+def _kernel_takes(x: Tensor, dim: int = -1) -> str | bool:
     return first_reason([
         on_gpu(x), of_dtype(x, WIDE),
         None if dim in (-1, x.ndim - 1) else f"the axis is {dim}, not the last one",
@@ -49,7 +52,7 @@ def _kernel_takes(x: Any, dim: int = -1) -> str | bool:
     ])  # fmt: skip
 
 
-def _kernel_values(x: Any, dim: int = -1) -> Any:
-    columns = x.shape[-1]
-    rows = x.numel() // max(columns, 1)
-    return kernel_module("softmax.problems").launch_values(x.view(rows, columns), x.new_empty((rows, columns)))
+def _kernel_values(x: Tensor, dim: int = -1) -> dict[str, object]:
+    flat = x.view(x.numel() // max(x.shape[-1], 1), x.shape[-1])
+    values: dict[str, object] = kernel_module("softmax.problems").launch_values(flat, flat.new_empty(flat.shape))
+    return values
