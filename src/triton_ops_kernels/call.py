@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from triton_ops.backend import Arguments, Kernel, LauncherKernel, Operation, ScratchAllocator, launches_are_taken
 from triton_ops.base import require
@@ -31,8 +31,11 @@ from triton_ops.space import Config
 from triton_ops.values import Problem, TensorSpec, contiguous_stride, is_fake
 from triton_ops_kernels.composed import FormsKernel
 
+if TYPE_CHECKING:
+    import torch
 
-def validate_positive_dimensions(**dimensions: Any) -> None:
+
+def validate_positive_dimensions(**dimensions: object) -> None:
     """Check that every size is a whole number of 1 or more.
 
     Raises:
@@ -63,7 +66,7 @@ def validate_head_dim(head_dim: Any, hidden_dim: int | None = None) -> None:
         )
 
 
-def validate_eps(eps: Any) -> None:
+def validate_eps(eps: object) -> None:
     """Check that what is added to a mean square is a finite number, and not negative.
 
     Raises:
@@ -91,7 +94,7 @@ def whole_from(least: int) -> ValueRule:
     return ValueRule(f"a whole number from {least}", lambda value: type(value) is int and value >= least)
 
 
-def one_of(values: Sequence[Any]) -> ValueRule:
+def one_of(values: Sequence[object]) -> ValueRule:
     """These values alone."""
     return ValueRule(
         f"one of {', '.join(map(str, values))}",
@@ -130,7 +133,7 @@ class OwnConfigs:
         self._optional = tuple(name for name, each in own.items() if each.optional)
         self._essentials = tuple(name for name, each in own.items() if not each.optional)
 
-    def checked(self, config: Mapping[str, Any], kernel: str) -> Config:
+    def checked(self, config: Mapping[str, object], kernel: str) -> Config:
         """`config` as a `Config` that the kernel of this name takes.
 
         Raises:
@@ -189,8 +192,8 @@ class ShippedKernel:
         return cls(operation, of_part("OWN"), fits)
 
     def run(
-        self, values: Mapping[str, Any], device: Any, config: Mapping[str, Any] | None = None, tune: bool = False,
-        **changed: Any,
+        self, values: Mapping[str, object], device: torch.device, config: Mapping[str, object] | None = None,
+        tune: bool = False, **changed: object,
     ) -> None:  # fmt: skip
         """Launch once with `values` by name, but for what is `changed` once they have decided the config.
 
@@ -202,12 +205,12 @@ class ShippedKernel:
             chosen = self.fits(chosen, launched, config is not None)
         self.launch(chosen, launched, device)
 
-    def problem_of(self, values: Mapping[str, Any], **changed: Any) -> Problem:
+    def problem_of(self, values: Mapping[str, object], **changed: object) -> Problem:
         """The problem of a launch, but for values that do not count, which are `changed`."""
         specs = {name: spec_of(value) for name, value in {**values, **changed}.items()}
         return Problem(self.operation.name, tuple(specs.items()))
 
-    def launch(self, config: Config, values: Mapping[str, Any], device: Any) -> None:
+    def launch(self, config: Config, values: Mapping[str, object], device: torch.device) -> None:
         """Launch once with a config."""
         kernel: Any = self.operation.kernel
         form, own = kernel.form_of(config) if isinstance(kernel, FormsKernel) else (kernel, config)
@@ -273,7 +276,7 @@ def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
         _check_kind(name, tensor)
 
 
-def _check_kind(name: str, tensor: Any) -> None:
+def _check_kind(name: str, tensor: torch.Tensor) -> None:
     if tensor.is_nested or not str(tensor.layout).endswith("strided"):
         kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
         raise KernelTypeError(
@@ -286,7 +289,7 @@ def _check_kind(name: str, tensor: Any) -> None:
         )
 
 
-def check_dtypes(tensors: Mapping[str, Any], dtypes: Collection[str]) -> None:
+def check_dtypes(tensors: Mapping[str, torch.Tensor], dtypes: Collection[str]) -> None:
     """Check that every tensor has one of the `dtypes`, which are given by their long names."""
     for name, tensor in tensors.items():
         if str(tensor.dtype).removeprefix("torch.") not in dtypes:
@@ -299,14 +302,14 @@ def check_dtypes(tensors: Mapping[str, Any], dtypes: Collection[str]) -> None:
             )
 
 
-def check_contiguous(tensors: Mapping[str, Any]) -> None:
+def check_contiguous(tensors: Mapping[str, torch.Tensor]) -> None:
     """Check that every tensor is stored row-major without gaps; `expected` and `actual` of the error are strides."""
     for name, tensor in tensors.items():
         if not tensor.is_contiguous():
             raise wrong_strides(name, tensor, "is not contiguous: its strides are {}", f"pass {name}.contiguous()")
 
 
-def wrong_strides(name: str, tensor: Any, fault: str, hint: str) -> ShapeMismatchError:
+def wrong_strides(name: str, tensor: torch.Tensor, fault: str, hint: str) -> ShapeMismatchError:
     """The error of a tensor whose strides, which stand in `fault` for braces, are not what the kernel takes."""
     strides = tuple(tensor.stride())
     text = f"{name} {fault.format(strides)}"
@@ -334,7 +337,7 @@ def check_activation(activation: str, choices: Collection[str]) -> None:
         raise SettingsError(f"activation is {activation!r}; it must be {' or '.join(map(repr, choices))}")
 
 
-def check_apart(out: Any, inputs: Mapping[str, Any]) -> None:
+def check_apart(out: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> None:
     """Check that every element of a result has memory of its own, which no input reaches into.
 
     What counts is the memory from the first to the last element of `out`.
@@ -354,12 +357,12 @@ def check_apart(out: Any, inputs: Mapping[str, Any]) -> None:
             )
 
 
-def _overlap(one: Any, other: Any) -> bool:
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     (first, last), (begin, end) = _reach(one), _reach(other)
     return bool(begin < last and first < end)
 
 
-def _reach(tensor: Any) -> tuple[int, int]:
+def _reach(tensor: torch.Tensor) -> tuple[int, int]:
     """The addresses of the first byte of a tensor and of the one after its last; equal for an empty tensor."""
     if tensor.numel() == 0:
         return 0, 0
@@ -367,7 +370,7 @@ def _reach(tensor: Any) -> tuple[int, int]:
     return tensor.data_ptr(), tensor.data_ptr() + elements * tensor.element_size()
 
 
-def check_constant(tensors: Mapping[str, Any], kernel: str) -> None:
+def check_constant(tensors: Mapping[str, torch.Tensor], kernel: str) -> None:
     """Check that no tensor waits, while torch is recording, for a gradient that a kernel does not compute."""
     recording = require("torch", "running a kernel").is_grad_enabled()
     for name, tensor in tensors.items():
@@ -377,7 +380,7 @@ def check_constant(tensors: Mapping[str, Any], kernel: str) -> None:
             )
 
 
-def precision_of(tensor: Any) -> str:
+def precision_of(tensor: torch.Tensor | TensorSpec) -> str:
     """The multiplication of float32, `ieee` or `tf32`; other dtypes have one way, which is called `tf32` too.
 
     For what describes a tensor it is that of torch's default.
@@ -389,7 +392,7 @@ def precision_of(tensor: Any) -> str:
     return "ieee" if exact else "tf32"
 
 
-def launches(out: Any) -> bool:
+def launches(out: torch.Tensor) -> bool:
     """Tell whether a launch has something to write: not for an empty tensor.
 
     Nor for one without memory in a trace, unless the launches of the trace are taken.
@@ -397,7 +400,7 @@ def launches(out: Any) -> bool:
     return (not is_fake(out) or bool(launches_are_taken())) and bool(out.numel() > 0)
 
 
-def on_device(device: Any) -> Any:
+def on_device(device: torch.device) -> AbstractContextManager[None]:
     """A context in which launches go to a torch device; on a CPU, where kernels are interpreted, it does nothing."""
     return nullcontext() if device.type == "cpu" else require("torch", "launching a kernel").cuda.device(device)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from triton_ops.base import require
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.values import dtype_name
+
+if TYPE_CHECKING:
+    import torch
 
 _LEAST_CAPABILITY = (8, 9)
 _LARGEST_SCALE = 3.4028234663852886e38  # of float32: the scale of values below 1.3e-36
@@ -39,7 +42,7 @@ class FP8Format:
     block: ClassVar[int] = 128
 
     @staticmethod
-    def compute_scale(tensor: Any) -> Any:
+    def compute_scale(tensor: torch.Tensor) -> torch.Tensor:
         """The scale that brings the largest finite magnitude of a tensor to 448: a float32 scalar on its device.
 
         The scale is 1 for a tensor that is empty or holds only zeros, NaN and infinities. The device is not waited for.
@@ -51,7 +54,7 @@ class FP8Format:
         return FP8Format.scale_of(magnitudes.amax() if tensor.numel() else magnitudes.sum())
 
     @staticmethod
-    def compute_scale_per_channel(tensor: Any, dim: int = 0) -> Any:
+    def compute_scale_per_channel(tensor: torch.Tensor, dim: int = 0) -> torch.Tensor:
         """A scale for every index along `dim`: float32, with extents of 1 along all other axes.
 
         Raises:
@@ -70,15 +73,14 @@ class FP8Format:
         return FP8Format.scale_of(magnitudes.amax(others, keepdim=True) if others else magnitudes)
 
     @staticmethod
-    def scale_of(largest: Any) -> Any:
+    def scale_of(largest: torch.Tensor) -> torch.Tensor:
         """From largest magnitudes, in float32, to scales: 448 by the magnitude, and 1 for 0."""
-        torch = require("torch", "scales of 8-bit floats")
         # A number divided by a tensor would be the number times the reciprocal, which is rounded twice.
-        scale = (torch.full_like(largest, FP8Format.max_value) / largest).clamp(max=_LARGEST_SCALE)
-        return torch.where(largest > 0, scale, torch.ones_like(scale))
+        scale = (largest.new_full(largest.shape, FP8Format.max_value) / largest).clamp(max=_LARGEST_SCALE)
+        return scale.where(largest > 0, 1.0)
 
     @staticmethod
-    def is_in_range(tensor: Any, scale: Any) -> bool:
+    def is_in_range(tensor: torch.Tensor, scale: torch.Tensor) -> bool:
         """Tell whether every value times the scale is within ±448, as NaN and infinity are not. Waits for the device.
 
         Raises:
@@ -88,7 +90,7 @@ class FP8Format:
         return bool((tensor.float() * scale).abs().le(FP8Format.max_value).all())
 
     @staticmethod
-    def restored(codes: Any, scale: Any, wide: Any) -> Any:
+    def restored(codes: torch.Tensor, scale: torch.Tensor, wide: torch.dtype) -> torch.Tensor:
         """The real values; scales of one along an axis are shared, others serve an element or 128 of them."""
         each = scale.to(wide)
         for axis, extent in enumerate(codes.shape):
@@ -97,18 +99,18 @@ class FP8Format:
         return codes.to(wide) / each
 
 
-def _finite_magnitudes(tensor: Any) -> Any:
+def _finite_magnitudes(tensor: torch.Tensor) -> torch.Tensor:
     """Magnitudes in float32, with 0 for NaN and infinity."""
     _check_floats(tensor)
     return tensor.detach().float().abs().nan_to_num(nan=0.0, posinf=0.0)
 
 
-def _check_floats(tensor: Any) -> None:
+def _check_floats(tensor: object) -> None:
     if not (hasattr(tensor, "dtype") and getattr(tensor.dtype, "is_floating_point", False)):
         raise KernelTypeError(f"a {type(tensor).__name__} is no tensor of floats", hint="convert it: tensor.float()")
 
 
-def check_output_dtype(dtype: Any, dtypes: tuple[str, ...]) -> None:
+def check_output_dtype(dtype: object, dtypes: tuple[str, ...]) -> None:
     """Check the dtype that is asked for: one of `dtypes`, as torch's and not as text."""
     if isinstance(dtype, str) or dtype_name(dtype) not in dtypes:
         raise UnsupportedDtypeError(
@@ -120,7 +122,7 @@ def check_output_dtype(dtype: Any, dtypes: tuple[str, ...]) -> None:
         )
 
 
-def check_float8_device(tensor: Any) -> None:
+def check_float8_device(tensor: torch.Tensor) -> None:
     """Check that the device of a tensor has 8-bit floats, from capability 8.9 on; the interpreter always does."""
     if tensor.device.type != "cuda":
         return
@@ -134,7 +136,7 @@ def check_float8_device(tensor: Any) -> None:
         )
 
 
-def scale_groups(tensor: Any, scale: Any) -> tuple[int, int, int]:
+def scale_groups(tensor: torch.Tensor, scale: torch.Tensor) -> tuple[int, int, int]:
     """Numbers of rows and of columns that share a scale, and of scales of a row.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import MutableMapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.base import base_class, require
 from triton_ops.dispatch import Gradient, beside, capturing, compilable
@@ -20,6 +20,10 @@ from triton_ops_kernels.gated_mlp.problems import ACTIVATIONS
 from triton_ops_kernels.jit import INTERPRETED
 from triton_ops_kernels.rmsnorm_rope import fused_rmsnorm_rope
 from triton_ops_kernels.rmsnorm_rope.problems import DEFAULT_EPS
+
+if TYPE_CHECKING:
+    import torch
+    from torch.types import Device
 
 
 class FusedRMSNormRoPE(base_class("torch.nn", "Module", "FusedRMSNormRoPE")):  # type: ignore[misc]
@@ -42,8 +46,9 @@ class FusedRMSNormRoPE(base_class("torch.nn", "Module", "FusedRMSNormRoPE")):  #
     """
 
     def __init__(
-        self, hidden_dim: int, head_dim: int, eps: float = DEFAULT_EPS, *, device: Any = None, dtype: Any = None
-    ) -> None:
+        self, hidden_dim: int, head_dim: int, eps: float = DEFAULT_EPS, *, device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         torch = require("torch", "FusedRMSNormRoPE")
         validate_positive_dimensions(hidden_dim=hidden_dim)
@@ -57,7 +62,7 @@ class FusedRMSNormRoPE(base_class("torch.nn", "Module", "FusedRMSNormRoPE")):  #
         """Set the weight to ones, as after `to_empty` of a module that was made on the device `meta`."""
         require("torch.nn.init", "FusedRMSNormRoPE").ones_(self.weight)
 
-    def forward(self, x: Any, cos: Any, sin: Any) -> Any:
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """Normalise and rotate, as `fused_rmsnorm_rope` does.
 
         Args:
@@ -73,7 +78,7 @@ class FusedRMSNormRoPE(base_class("torch.nn", "Module", "FusedRMSNormRoPE")):  #
 
 
 @cache
-def copies() -> MutableMapping[Any, tuple[Any, Any, Any]]:
+def copies() -> MutableMapping[torch.Tensor, tuple[object, torch.Tensor, torch.Tensor]]:
     """By weight what it was when it was quantised, its codes and its scales; gone when the weight is.
 
     A copy belongs to its weight and not to a module, so that compiled code, in which there are no modules, finds it
@@ -83,7 +88,7 @@ def copies() -> MutableMapping[Any, tuple[Any, Any, Any]]:
     return require("torch.utils.weak", "FP8Linear").WeakTensorKeyDictionary()  # type: ignore[no-any-return]
 
 
-def quantised_weight(weight: Any) -> tuple[Any, Any]:
+def quantised_weight(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The weight in 8 bits with a scale for each row; kept from the last call, if it has not changed since."""
     # Tensors of inference mode do not count their changes: they are quantised at every call.
     keeps = not (weight.is_inference() or is_fake(weight) or capturing() or _warming_up(weight))
@@ -99,7 +104,7 @@ def quantised_weight(weight: Any) -> tuple[Any, Any]:
     return codes, scale
 
 
-def _warming_up(weight: Any) -> bool:
+def _warming_up(weight: torch.Tensor) -> bool:
     """Tell whether torch's compiler runs in the memory of a CUDA graph that it will capture.
 
     Facts used, from torch 2.11 to 2.13: `torch._inductor.cudagraph_trees.get_manager` gives a device's manager, whose
@@ -112,12 +117,14 @@ def _warming_up(weight: Any) -> bool:
     return manager is not None and bool(manager.in_warmup)
 
 
-def forget_weight(weight: Any) -> None:
+def forget_weight(weight: torch.Tensor) -> None:
     """Quantise a weight anew at the next call."""
     copies().pop(weight, None)
 
 
-def linear_gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool]) -> tuple[Any, Any, Any]:
+def linear_gradient(
+    tensors: Sequence[torch.Tensor], grad: torch.Tensor, needs: Sequence[bool]
+) -> tuple[torch.Tensor | None, ...]:
     """The gradients of x, weight and bias with the unquantised factors, in the dtype of the weight."""
     x, weight = tensors
     flat = grad.reshape(-1, weight.shape[0])
@@ -133,7 +140,9 @@ def linear_gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool]) ->
     "(Tensor x, Tensor weight, Tensor? bias=None, bool fast_accum=False) -> Tensor",
     gradient=Gradient(inputs=("x", "weight", "bias"), function=linear_gradient, kept=("x", "weight")),
 )
-def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) -> Any:
+def fp8_linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, fast_accum: bool = False
+) -> torch.Tensor:
     """X @ weight.T + bias with both factors in E4M3, as `FP8Linear` computes it; the weight's codes are kept.
 
     Raises:
@@ -150,10 +159,10 @@ def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) 
     turned, turned_scale = beside(quantised_weight, weight)
     bias = None if bias is None else bias.detach()
     product = fp8_gemm(codes, turned.t(), scale, turned_scale.t(), x.dtype, bias=bias, fast_accum=fast_accum)
-    if x.ndim == 2:
-        return product
-    shape = (*x.shape[:-1], weight.shape[0])  # to autograd it is no view, which nobody might change in place
-    return require("torch", "FP8Linear").ops.aten._unsafe_view(product, shape)
+    if x.ndim != 2:
+        shape = (*x.shape[:-1], weight.shape[0])  # to autograd it is no view, which nobody might change in place
+        product = require("torch", "FP8Linear").ops.aten._unsafe_view(product, shape)
+    return product
 
 
 class FP8Linear(base_class("torch.nn", "Linear", "FP8Linear")):  # type: ignore[misc]
@@ -190,14 +199,14 @@ class FP8Linear(base_class("torch.nn", "Linear", "FP8Linear")):  # type: ignore[
         bias: bool = False,
         *,
         fast_accum: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         validate_positive_dimensions(in_features=in_features, out_features=out_features)
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
         self.fast_accum = fast_accum
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """From [..., in_features] to [..., out_features], in the dtype of `x`.
 
         Raises:
@@ -242,8 +251,9 @@ class FusedGatedMLP(base_class("torch.nn", "Module", "FusedGatedMLP")):  # type:
     """
 
     def __init__(
-        self, hidden_dim: int, intermediate_dim: int, activation: str = "silu", *, device: Any = None, dtype: Any = None
-    ) -> None:
+        self, hidden_dim: int, intermediate_dim: int, activation: str = "silu", *, device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         torch = require("torch", "FusedGatedMLP")
         validate_positive_dimensions(hidden_dim=hidden_dim, intermediate_dim=intermediate_dim)
@@ -260,7 +270,7 @@ class FusedGatedMLP(base_class("torch.nn", "Module", "FusedGatedMLP")):  # type:
         for weight in (self.gate_weight, self.up_weight):
             init.normal_(weight, std=_DEVIATION)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """From [batch, seq, hidden_dim] to [batch, seq, intermediate_dim], as `fused_gated_mlp`."""
         x, gate_weight, up_weight = _autocast(x, self.gate_weight, self.up_weight)
         return fused_gated_mlp(x, gate_weight, up_weight, self.activation)
@@ -271,7 +281,7 @@ class FusedGatedMLP(base_class("torch.nn", "Module", "FusedGatedMLP")):  # type:
         return f"{sizes}, activation={self.activation!r}"
 
 
-def _autocast(x: Any, *weights: Any) -> tuple[Any, ...]:
+def _autocast(x: torch.Tensor, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The tensors in the dtype of autocast where it is on for their device; as they are elsewhere."""
     torch: Any = sys.modules["torch"]  # torch's compiler traces this, and follows no import
     capable = isinstance(x, torch.Tensor) and torch.amp.is_autocast_available(x.device.type)  # not for `meta`

@@ -99,7 +99,7 @@ def describable(*specs: TensorSpec) -> bool:
     )
 
 
-def check_loads(config: Mapping[str, Any], possible: Callable[[], bool], need: str = DESCRIBABLE) -> None:
+def check_loads(config: Mapping[str, object], possible: Callable[[], bool], need: str = DESCRIBABLE) -> None:
     """Check that a config asks, by LOADS or DESCRIPTORS, for tensor descriptors only where they can be made.
 
     Others read the wrong memory. A config that asks for halves of a transposed result, which is stored as a whole, is

@@ -213,7 +213,7 @@ def flash_attention(
     causal: bool = False,
     scale: float | None = None,
     *,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tune: bool = False,
 ) -> torch.Tensor:
     """Compute softmax(scale * q @ k.T) @ v for every head, without the matrix of scores in memory.
@@ -270,7 +270,7 @@ def flash_attention_with_lse(
     causal: bool = False,
     scale: float | None = None,
     *,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tune: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As `flash_attention`, with the natural logarithm of each query's sum of exp(score), to merge results by.
@@ -303,7 +303,7 @@ def _forward(
     causal: bool,
     scale: float | None,
     saving: bool,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tune: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The result, and the logarithms if they are to be kept, else nothing in their place."""

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import AttentionTiles
@@ -27,6 +27,9 @@ from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 from triton_ops_kernels.call import Own, OwnConfigs, precision_of, whole_from
 from triton_ops_kernels.jit import INTERPRETED
 from triton_ops_kernels.tiles import DESCRIBABLE, describable, fixed_in, forms_in_gluon, padded, widest
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _SIDES = ("Q_ROWS", "Q_KEYS", "K_KEYS", "K_ROWS")
 GRADIENT_SIDES = {name: [16, 32, 64, 128] for name in _SIDES}
@@ -418,9 +421,9 @@ def attention_reference(
 
 
 def attention_backward_reference(
-    q: Any, k: Any, v: Any, out: Any, lse: Any, grad: Any, dq: Any, dk: Any, dv: Any, scale: float, CAUSAL: bool,
-    **_given: Any,
-) -> Any:  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, grad: Tensor, dq: Tensor, dk: Tensor, dv: Tensor,
+    scale: float, CAUSAL: bool, **_given: object,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """The gradients of q, k and v from the result and its logarithms, in float32 or wider, rounded once.
 
     Weights and the gradients of scores are rounded to the dtype of `q` before they are multiplied, as

@@ -28,7 +28,7 @@ def validate_fp8_gemm_inputs(
     b: torch.Tensor,
     a_scale: torch.Tensor | None = None,
     b_scale: torch.Tensor | None = None,
-    output_dtype: Any = None,
+    output_dtype: object = None,
 ) -> tuple[int, int, int]:
     """Check the arguments of `fp8_gemm`: placement, dtypes, shapes, then the scales, which are not read.
 
@@ -123,7 +123,7 @@ def fp8_gemm(
     *,
     bias: torch.Tensor | None = None,
     fast_accum: bool = False,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tune: bool = False,
 ) -> torch.Tensor:
     """Multiply two matrices of 8-bit floats, (a / a_scale) @ (b / b_scale) + bias, on tensor cores.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles, ProductTiles
@@ -21,6 +21,9 @@ from triton_ops_kernels import tiles
 from triton_ops_kernels.call import Own, OwnConfigs, ValueRule, one_of, whole_from
 from triton_ops_kernels.fp8_format import FP8Format
 from triton_ops_kernels.tiles import HALVED_SIDE, LOADS, describable, padded, reached_strides, strides_of, suits, widest
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 gluon_forms = partial(tiles.forms_in_gluon, "fp8_gemm", "c")
 FORMS = ("triton", "gluon", "parts", "steps")
@@ -399,7 +402,9 @@ def work(problem: Problem) -> Work:
     return Work(2.0 * M * N * K, moved, ProductTiles(tiles, promoted, scaled=bool(problem["BLOCKED"])))
 
 
-def fp8_gemm_reference(a: Any, b: Any, c: Any, a_scale: Any, b_scale: Any, bias: Any = None, **_given: Any) -> Any:
+def fp8_gemm_reference(
+    a: Tensor, b: Tensor, c: Tensor, a_scale: Tensor, b_scale: Tensor, bias: Tensor | None = None, **_given: object
+) -> Tensor:
     """Compute `(a / a_scale) @ (b / b_scale) + bias` in float32 or wider, rounded once to the dtype of `c`.
 
     Cost: wide copies of both inputs, and a wide product.

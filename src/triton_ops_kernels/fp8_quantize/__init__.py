@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from triton_ops.backend import TritonKernel
 from triton_ops.base import require
@@ -36,7 +36,7 @@ def quantize_fp8(
     scale: torch.Tensor | None = None,
     *,
     granularity: str = "tensor",
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tune: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantise to E4M3: each value times its scale, rounded to the nearest 8-bit float, ties to even.
@@ -128,7 +128,7 @@ def quantize_fp8_with_overflow_handling(
 
 
 def _in_groups(
-    tensor: torch.Tensor, granularity: str, config: Mapping[str, Any] | None, tune: bool
+    tensor: torch.Tensor, granularity: str, config: Mapping[str, object] | None, tune: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantise rows, or blocks of 128 columns, each with its own scale, in one pass."""
     torch = require("torch", "quantize_fp8")
@@ -200,7 +200,7 @@ def dequantize_fp8(
     scale: torch.Tensor,
     output_dtype: torch.dtype | None = None,
     *,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tune: bool = False,
 ) -> torch.Tensor:
     """Restore 8-bit floats: each value divided by its scale in float32, and rounded once.
@@ -241,7 +241,7 @@ def rescale(
     dtype: torch.dtype,
     *,
     divide: bool,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tune: bool = False,
 ) -> torch.Tensor:
     """The values of a contiguous tensor divided by their scales, or multiplied and quantised."""

@@ -6,7 +6,8 @@ neighbours with one scale is a row.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING
 
 from triton_ops.base import require
 from triton_ops.cost_model import RowTiles
@@ -14,6 +15,9 @@ from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem, TensorSpec, Work
 from triton_ops_kernels import rows
 from triton_ops_kernels.fp8_format import FP8Format
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OWN = rows.OWN
 _CHUNK = 1024
@@ -95,7 +99,9 @@ def work(problem: Problem) -> Work:
     return Work(bytes=float(sum(spec.nbytes for spec in specs.values())), tiles=tiles)
 
 
-def fp8_quantize_reference(x: Any, out: Any, scale: Any, *, GROUP: int, **_extents: int) -> tuple[Any, Any]:
+def fp8_quantize_reference(
+    x: Tensor, out: Tensor, scale: Tensor, *, GROUP: int, **_extents: int
+) -> tuple[Tensor, Tensor]:
     """Quantise each group of GROUP neighbours in a row with its own scale: the codes, and the scales.
 
     Cost: several float32 tensors of the size of `x`.
@@ -110,8 +116,8 @@ def fp8_quantize_reference(x: Any, out: Any, scale: Any, *, GROUP: int, **_exten
 
 
 def fp8_dequantize_reference(
-    x: Any, scale: Any, out: Any, *, GROUP_ROWS: int, GROUP_COLUMNS: int, DIVIDE: bool, **_extents: int
-) -> Any:
+    x: Tensor, scale: Tensor, out: Tensor, *, GROUP_ROWS: int, GROUP_COLUMNS: int, DIVIDE: bool, **_extents: int
+) -> Tensor:
     """Divide 8-bit values by their scales, or multiply and saturate, in float32 or wider, rounded once.
 
     GROUP_COLUMNS is 0 where a scale serves whole rows.
@@ -124,8 +130,7 @@ def fp8_dequantize_reference(
     return (wide / each if DIVIDE else saturated(wide, each)).to(out.dtype)
 
 
-def saturated(values: Any, scale: Any) -> Any:
+def saturated(values: Tensor, scale: Tensor) -> Tensor:
     """Values * scale, with ±448 for what is finite and beyond, and NaN for infinity."""
-    torch = require("torch", "the reference of fp8_quantize")
     scaled = (values * scale).clamp(FP8Format.min_value, FP8Format.max_value)
-    return torch.where(values.isinf(), torch.nan, scaled)
+    return scaled.masked_fill(values.isinf(), math.nan)

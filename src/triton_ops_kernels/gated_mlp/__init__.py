@@ -81,7 +81,7 @@ def _check_rows(x: torch.Tensor) -> None:
         raise call.wrong_strides("x", x, fault, "pass x.contiguous()")
 
 
-def check_own_config(config: Mapping[str, Any], tensors: Sequence[Any]) -> None:
+def check_own_config(config: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> None:
     """Check what a config of the caller's own asks of descriptors, for x, both weights and the result.
 
     Raises:
@@ -168,7 +168,7 @@ def fused_gated_mlp(
     up_weight: torch.Tensor,
     activation: str = "silu",
     *,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tune: bool = False,
 ) -> torch.Tensor:
     """Compute act(x @ gate_weight.T) * (x @ up_weight.T) in one kernel, without the projection down.
@@ -213,7 +213,7 @@ def _forward(
     weights: tuple[torch.Tensor, torch.Tensor],
     activation: str,
     results: int,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tune: bool = False,
 ) -> tuple[torch.Tensor, ...]:
     """The result, [batch, seq, intermediate], and as one of three the two products, which a gradient needs."""

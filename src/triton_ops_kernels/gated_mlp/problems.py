@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import ElementTiles, GemmTiles, ProductTiles
@@ -27,6 +27,9 @@ from triton_ops_kernels.tiles import (
     suits,
     widest,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OWN = OwnConfigs({
     "BLOCK_M": [16, 32, 64, 128, 256],
@@ -253,7 +256,9 @@ def gradient_work(problem: Problem) -> Work:
     return Work(bytes=float(sum(spec.nbytes for spec in specs)), tiles=tiles)
 
 
-def gated_mlp_reference(x: Any, gate_weight: Any, up_weight: Any, out: Any, *, ACTIVATION: str, **_given: Any) -> Any:
+def gated_mlp_reference(
+    x: Tensor, gate_weight: Tensor, up_weight: Tensor, out: Tensor, *, ACTIVATION: str, **_given: object
+) -> Tensor:
     """Compute `act(x @ gate_weight.T) * (x @ up_weight.T)` in float32 or wider, rounded once to the dtype of `out`.
 
     Cost: float32 copies of all inputs, and three float32 tensors of the size of the result.
@@ -261,12 +266,13 @@ def gated_mlp_reference(x: Any, gate_weight: Any, up_weight: Any, out: Any, *, A
     torch = require("torch", "the reference of gated_mlp")
     wide = torch.promote_types(x.dtype, torch.float32)
     g, u = (x.to(wide) @ weight.to(wide).mT for weight in (gate_weight, up_weight))
-    return (_activation_of(ACTIVATION)(g) * u).to(out.dtype)
+    activated: Tensor = _activation_of(ACTIVATION)(g)
+    return (activated * u).to(out.dtype)
 
 
 def gated_mlp_backward_reference(
-    gate: Any, up: Any, grad: Any, dgate: Any, dup: Any, *, ACTIVATION: str, **_given: Any
-) -> tuple[Any, Any]:
+    gate: Tensor, up: Tensor, grad: Tensor, dgate: Tensor, dup: Tensor, *, ACTIVATION: str, **_given: object
+) -> tuple[Tensor, Tensor]:
     """The gradients of the two products, in float32 or wider, rounded once."""
     torch = require("torch", "the reference of gated_mlp")
     wide = torch.promote_types(gate.dtype, torch.float32)

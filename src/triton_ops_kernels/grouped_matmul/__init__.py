@@ -78,7 +78,7 @@ def grouped_matmul(
     ends: torch.Tensor,
     gather: torch.Tensor | None = None,
     *,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tune: bool = False,
 ) -> torch.Tensor:
     """Multiply runs of rows of `x` with a weight each: tokens, sorted by their expert, with the experts' weights.

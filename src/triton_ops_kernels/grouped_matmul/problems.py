@@ -6,7 +6,7 @@ Shared memory is no constraint here: the compiler and the device tell which conf
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles, ProductTiles
@@ -15,6 +15,9 @@ from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 from triton_ops_kernels.call import Own, OwnConfigs, precision_of, whole_from
 from triton_ops_kernels.tiles import DESCRIBABLE, K_STEP_BYTES, check_reach, describable, padded, strides_of, widest
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DTYPES = ("bfloat16", "float16", "float32")
 LEAST_GAIN = 0.05
@@ -171,14 +174,16 @@ def default_config(M: int, N: int, K: int, groups: int, dtype: str) -> Config:
     )  # fmt: skip
 
 
-def grouped_matmul_reference(x: Any, weight: Any, out: Any, ends: Any, gather: Any, **_extents: Any) -> Any:
+def grouped_matmul_reference(
+    x: Tensor, weight: Tensor, out: Tensor, ends: Tensor, gather: Tensor | None, **_extents: object
+) -> Tensor:
     """Multiply each group's rows with its weight in float32 or wider, rounded once; rows of no group are zeros.
 
     Cost: a product for each group, copies of its rows and of its weight, and a host sync.
     """
     torch = require("torch", "the reference of grouped_matmul")
     wide = torch.promote_types(x.dtype, torch.float32)
-    found, start = torch.zeros_like(out), 0
+    found, start = out.new_zeros(out.shape), 0
     for group, end in enumerate(ends.clamp(max=len(out)).tolist()):
         if end > start:
             rows = x[start:end] if gather is None else x[gather[start:end].long()]

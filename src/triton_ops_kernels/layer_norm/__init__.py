@@ -102,7 +102,7 @@ def layer_norm(
     bias: torch.Tensor | None = None,
     eps: float = problems.DEFAULT_EPS,
     *,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tune: bool = False,
 ) -> torch.Tensor:
     """Normalise every row of `x` to mean 0 and variance 1, then scale and shift it by column.
@@ -154,7 +154,7 @@ def _forward(
     weight: torch.Tensor | None,
     bias: torch.Tensor | None,
     eps: float,
-    config: Mapping[str, Any] | None,
+    config: Mapping[str, object] | None,
     tune: bool,
 ) -> torch.Tensor:
     out, columns = x.new_empty(x.shape), x.shape[-1]

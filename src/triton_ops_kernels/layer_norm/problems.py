@@ -7,7 +7,7 @@ what is kept in L2 and how short rows get their weights, and for the gradient wi
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from triton_ops.base import require
 from triton_ops.cost_model import RowTiles
@@ -16,6 +16,9 @@ from triton_ops.values import Problem, TensorSpec, Work
 from triton_ops_kernels import rows
 from triton_ops_kernels.call import Own, OwnConfigs, whole_from
 from triton_ops_kernels.jit import SUM_COLUMNS
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OWN = OwnConfigs({
     **rows.TUNABLES,
@@ -181,7 +184,9 @@ def gradient_work(problem: Problem) -> Work:
     return Work(bytes=float(sum(spec.nbytes for spec in problem.specs.values())))
 
 
-def layer_norm_reference(x: Any, weight: Any, bias: Any, out: Any, *, eps: float, **_extents: int) -> Any:
+def layer_norm_reference(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, out: Tensor, *, eps: float, **_extents: int
+) -> Tensor:
     """Compute `(x - mean) / sqrt(variance + eps) * weight + bias` in float32 or wider, rounded once."""
     n, _ = _normal(x, eps)
     found = n if weight is None else n * weight.to(n.dtype)
@@ -189,8 +194,9 @@ def layer_norm_reference(x: Any, weight: Any, bias: Any, out: Any, *, eps: float
 
 
 def layer_norm_backward_reference(
-    x: Any, weight: Any, grad: Any, dx: Any, dweight: Any, dbias: Any, *, eps: float, **_extents: int
-) -> tuple[Any, Any, Any]:
+    x: Tensor, weight: Tensor | None, grad: Tensor, dx: Tensor, dweight: Tensor, dbias: Tensor, *, eps: float,
+    **_extents: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of x, weight and bias, in float32 or wider, rounded once."""
     n, scale = _normal(x, eps)
     wide = grad.to(n.dtype)
@@ -200,7 +206,7 @@ def layer_norm_backward_reference(
     return found.to(dx.dtype), (wide * n).sum(over).to(dweight.dtype), wide.sum(over).to(dbias.dtype)
 
 
-def _normal(x: Any, eps: float) -> tuple[Any, Any]:
+def _normal(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """The rows with mean 0 and variance 1, and one over their standard deviation."""
     torch = require("torch", "the reference of layer_norm")
     wide = x.to(torch.promote_types(x.dtype, torch.float32))

@@ -37,9 +37,8 @@ def validate_matmul_inputs(
     Raises:
         KernelTypeError, DeviceError, UnsupportedDtypeError, ShapeMismatchError, SettingsError: As `matmul`.
     """
-    arguments = {"a": a, "b": b, "out": out, "bias": bias}
-    tensors = {name: value for name, value in arguments.items() if name in "ab" or value is not None}
-    call.check_placement(tensors, on_cpu=INTERPRETED)
+    inputs = {"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}
+    call.check_placement(inputs if out is None else {**inputs, "out": out}, on_cpu=INTERPRETED)
     call.check_dtypes({"a": a}, problems.DTYPES)
     call.check_dtypes({"b": b}, (dtype_name(a.dtype),))
     if out is not None:
@@ -54,10 +53,10 @@ def validate_matmul_inputs(
     call.check_shape("b", b.shape, (K, N), "its rows must match a's columns")
     if out is not None:
         call.check_shape("out", out.shape, (M, N), "it must be [M, N]")
-        call.check_apart(out, {name: tensor for name, tensor in tensors.items() if name != "out"})
+        call.check_apart(out, inputs)
     if bias is not None:
         call.check_shape("bias", bias.shape, (N,), "b has this number of columns")
-    call.check_constant({name: tensor for name, tensor in tensors.items() if name != "out"}, "matmul")
+    call.check_constant(inputs, "matmul")
     return M, N, K
 
 
@@ -106,7 +105,7 @@ def matmul(
     bias: torch.Tensor | None = None,
     activation: str = "none",
     out: torch.Tensor | None = None,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tune: bool = False,
 ) -> torch.Tensor:
     """Multiply two matrices on a GPU: out = act(a @ b + bias), in one pass.
@@ -163,7 +162,7 @@ def _multiply(
     out: torch.Tensor | None,
     bias: torch.Tensor | None = None,
     activation: str = "none",
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tune: bool = False,
 ) -> torch.Tensor:
     M, N, _ = validate_matmul_inputs(a, b, out=out, bias=bias, activation=activation)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles, ProductTiles
@@ -26,6 +26,9 @@ from triton_ops_kernels.tiles import (
     suits,
     widest,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ALGORITHMS = ("tiles", "persistent", "split_k", "stream_k")
 PLAIN = {
@@ -292,7 +295,9 @@ def work(problem: Problem) -> Work:
     return Work(flops, float(sum(spec.nbytes for spec in specs.values())), ProductTiles(tiles))
 
 
-def matmul_reference(a: Any, b: Any, c: Any, bias: Any = None, ACTIVATION: str = "none", **_extents: Any) -> Any:
+def matmul_reference(
+    a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None = None, ACTIVATION: str = "none", **_extents: object
+) -> Tensor:
     """Compute `act(a @ b + bias)` in float32 or wider, rounded once to the dtype of `c`; arguments are taken by name.
 
     Cost: wide copies of both inputs, and a wide product.

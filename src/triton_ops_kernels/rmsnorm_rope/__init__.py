@@ -151,7 +151,7 @@ def fused_rmsnorm_rope(
     eps: float = problems.DEFAULT_EPS,
     num_heads: int | None = None,
     *,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     check_halves: bool = False,
     tune: bool = False,
 ) -> torch.Tensor:
@@ -198,7 +198,9 @@ def fused_rmsnorm_rope(
     return _forward([tensor.detach() for tensor in (x, weight, cos, sin)], float(eps), config, tune)
 
 
-def _forward(tensors: Sequence[torch.Tensor], eps: float, config: Mapping[str, Any] | None, tune: bool) -> torch.Tensor:
+def _forward(
+    tensors: Sequence[torch.Tensor], eps: float, config: Mapping[str, object] | None, tune: bool
+) -> torch.Tensor:
     x, weight, cos, sin = tensors
     out = x.new_empty(x.shape)
     if call.launches(out):

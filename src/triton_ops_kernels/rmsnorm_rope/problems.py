@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import RowTiles
@@ -19,6 +20,9 @@ from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 from triton_ops_kernels import rows
 from triton_ops_kernels.call import Own, OwnConfigs, whole_from
 from triton_ops_kernels.jit import SUM_COLUMNS
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OWN = OwnConfigs({
     "BLOCK_SIZE": [64, 128, 256, 512, 1024, 2048, 4096, 8192], "num_warps": [2, 4, 8, 16], "num_stages": [1, 2, 3]
@@ -233,8 +237,8 @@ def _moved(problem: Problem) -> float:
 
 
 def rmsnorm_rope_reference(
-    x: Any, weight: Any, cos: Any, sin: Any, out: Any, *, eps: float, HEAD_DIM: int, **_extents: int
-) -> Any:
+    x: Tensor, weight: Tensor, cos: Tensor, sin: Tensor, out: Tensor, *, eps: float, HEAD_DIM: int, **_extents: int
+) -> Tensor:
     """Compute `rope(x / sqrt(mean(x²) + eps) * weight)` in float32 or wider, rounded once.
 
     The kernel's arguments are taken by name, and only the first HEAD_DIM / 2 columns of the angles are read, as in the
@@ -244,33 +248,34 @@ def rmsnorm_rope_reference(
     """
     torch = require("torch", "the reference of rmsnorm_rope")
     n, _ = _normal(torch, x, eps)
-    return _turned(torch, n * weight.to(n.dtype), cos, sin, HEAD_DIM).to(out.dtype)
+    turned: Tensor = _turned(torch, n * weight.to(n.dtype), cos, sin, HEAD_DIM)
+    return turned.to(out.dtype)
 
 
 def rmsnorm_rope_backward_reference(
-    x: Any, weight: Any, cos: Any, sin: Any, grad: Any, dx: Any, dweight: Any, *, eps: float, HEAD_DIM: int,
-    **_extents: int,
-) -> tuple[Any, Any]:  # fmt: skip
+    x: Tensor, weight: Tensor, cos: Tensor, sin: Tensor, grad: Tensor, dx: Tensor, dweight: Tensor, *, eps: float,
+    HEAD_DIM: int, **_extents: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The gradients of x and weight, in float32 or wider, rounded once.
 
     A rotation is turned back by the negative angle.
     """
     torch = require("torch", "the reference of rmsnorm_rope")  # at first, so that a compiled graph is whole
     n, scale = _normal(torch, x, eps)
-    g = _turned(torch, grad.to(n.dtype), cos, -sin.to(n.dtype), HEAD_DIM)
+    g: Tensor = _turned(torch, grad.to(n.dtype), cos, -sin.to(n.dtype), HEAD_DIM)
     h = g * weight.to(n.dtype)
     found = (h - n * (h * n).mean(-1, keepdim=True)) * scale
     return found.to(dx.dtype), (g * n).sum((0, 1)).to(dweight.dtype)
 
 
-def _normal(torch: Any, x: Any, eps: float) -> tuple[Any, Any]:
+def _normal(torch: ModuleType, x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """The rows divided by their root mean square, and one over that."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     scale = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
     return wide * scale, scale
 
 
-def _turned(torch: Any, values: Any, cos: Any, sin: Any, head_dim: int) -> Any:
+def _turned(torch: ModuleType, values: Any, cos: Tensor, sin: Tensor, head_dim: int) -> Any:
     """The pairs of each head of [batch, seq, hidden], turned by the angles of their position."""
     half = head_dim // 2
     first, second = values.unflatten(-1, (-1, 2, half)).unbind(-2)  # each [batch, seq, heads, half]

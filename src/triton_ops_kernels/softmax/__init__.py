@@ -55,7 +55,7 @@ operation = _KERNEL.operation
     '(Tensor x, str config="", bool tune=False) -> Tensor',
     gradient=Gradient(inputs=("x",), function=gradient, results=(0,)),
 )
-def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: bool = False) -> torch.Tensor:
+def softmax(x: torch.Tensor, *, config: Mapping[str, object] | None = None, tune: bool = False) -> torch.Tensor:
     """The softmax over the last axis of `x`: exp(x - max) / sum(exp(x - max)) in every row.
 
     It is computed in float32 and rounded once, with the same bits at every call. A row of which all is minus infinity
@@ -88,7 +88,7 @@ def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: b
     return _forward(x, config, tune)
 
 
-def _forward(x: torch.Tensor, config: Mapping[str, Any] | None, tune: bool) -> torch.Tensor:
+def _forward(x: torch.Tensor, config: Mapping[str, object] | None, tune: bool) -> torch.Tensor:
     out, columns = x.new_empty(x.shape), x.shape[-1]
     if call.launches(out):
         values = problems.launch_values(x.detach().view(-1, columns), out.view(-1, columns))

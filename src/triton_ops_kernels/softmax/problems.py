@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import RowTiles
@@ -15,6 +15,9 @@ from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import Problem, TensorSpec, Tile, Work
 from triton_ops_kernels import rows
 from triton_ops_kernels.call import Own, OwnConfigs, whole_from
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OWN = rows.OWN
 GRADIENT_OWN = OwnConfigs({
@@ -130,13 +133,13 @@ def gradient_work(problem: Problem) -> Work:
     return work(problem, parts="SPLIT")
 
 
-def softmax_reference(x: Any, out: Any, **_extents: int) -> Any:
+def softmax_reference(x: Tensor, out: Tensor, **_extents: int) -> Tensor:
     """The softmax over the last axis, in float32 or wider, rounded once to the dtype of `out`."""
     torch = require("torch", "the reference of softmax")
-    return torch.softmax(x.to(torch.promote_types(x.dtype, torch.float32)), -1).to(out.dtype)
+    return x.to(torch.promote_types(x.dtype, torch.float32)).softmax(-1).to(out.dtype)
 
 
-def softmax_backward_reference(out: Any, grad: Any, dx: Any, **_extents: int) -> Any:
+def softmax_backward_reference(out: Tensor, grad: Tensor, dx: Tensor, **_extents: int) -> Tensor:
     """The gradient of the softmax from its result, in float32 or wider, rounded once to the dtype of `dx`."""
     torch = require("torch", "the reference of softmax")
     wide = torch.promote_types(out.dtype, torch.float32)
