@@ -15,7 +15,7 @@ from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import Lockfile
 from triton_ops.request import TuneOptions
 from triton_ops.ship import Table
-from triton_ops.terminal import ExitCode, Facts, Typed, only_data_on_stdout, option, with_options
+from triton_ops.terminal import ExitCode, Facts, Typed, only_data_on_stdout, option
 from triton_ops_serving.formats import FormTable, file_text, form_of
 from triton_ops_serving.model import EngineProblem, Model
 from triton_ops_serving.pinned import rows_of, voted
@@ -134,7 +134,6 @@ def _checked(place: Place, lock: Lockfile, problem: EngineProblem) -> dict[str, 
     return {**item, "pinned": len(pinned), "says": says}
 
 
-@with_options(TuneOptions, *LIMITS)
 def tune_command(
     engine: Engine,
     model: ModelFile,
@@ -150,7 +149,7 @@ def tune_command(
     lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
     markdown: Markdown = False,
     *,
-    options: TuneOptions,
+    options: Annotated[TuneOptions, " ".join(LIMITS)],
 ) -> Facts:
     """Tune ENGINE's own kernels on a model's problems, and pin the rows in a lockfile.
 
@@ -170,8 +169,8 @@ def tune_command(
     place = Place(device=probe().name, triton=installed_version("triton") or "")
     limits = {name: getattr(options, name) for name in LIMITS}
     tables = TunedTables(place, lockfile, read, routing, size or (), limits, each_s)
-    with only_data_on_stdout():
-        tables.tune(mine)
+    only_data_on_stdout()
+    tables.tune(mine)
     if not (rows := tables.rows):
         raise SettingsError("; ".join(["nothing is left to tune", *read.remarks]), hint="triton-ops engine list")
     columns = ("problem", "row", "was_ms", "ms", "verdict", "tried", "config")

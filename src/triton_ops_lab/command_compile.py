@@ -15,18 +15,13 @@ from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine, Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, followed, only_data_on_stdout, option, tell
-from triton_ops.typed import TypedProblem, TypedTarget, parse_config
+from triton_ops.terminal import ExitCode, Facts, folder_of, followed, option, tell
+from triton_ops.typed import TypedTarget
 from triton_ops.values import Compiled, Problem, Resources, dtype_name
 from triton_ops_lab.ranking import Expectation, Expecter, ModelQuestion, by_program, same_programs
 from triton_ops_lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
 
 _TIMEOUT_S = CompilePool.TIMEOUT_S
-TargetName = Annotated[str, option("TARGET", "A shipped kernel, module:object, or file.py:object.")]
-ConfigValues = Annotated[
-    list[str] | None,
-    option("--config", "Values of tunables; repeat it, or NAME=V,NAME=V. The rest as in the default.", "NAME=V"),
-]
 
 
 def check_filled(space: ConfigSpace, values: Mapping[str, Any] | None) -> None:
@@ -98,15 +93,14 @@ def _differences(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[str]:
 
 
 def compile_command(
-    target: TargetName,
     gpus: Annotated[
         list[str] | None,
         option("--gpu", "Such as sm_80, gfx942 or H200; default the GPU here. Repeat it to compare.", "NAME"),
     ] = None,
-    shape: Annotated[str | None, option("--shape", "The problem; default the operation's first.", "MxN")] = None,
-    dtype: Typed.Dtype = None,
-    arg: Typed.Arg = None,
-    space: Typed.Space = None,
+    *,
+    target: Annotated[
+        TypedTarget, "text shape dtype arg space", {"shape": "The problem; default the operation's first."}
+    ],
     jobs: Annotated[int | None, option("--jobs", "Processes; default one for each CPU.", "N")] = None,
     timeout_s: Annotated[float, option("--timeout", "Most seconds for one config.", "S")] = _TIMEOUT_S,
 ) -> Facts:
@@ -115,27 +109,26 @@ def compile_command(
     For several architectures it shows them side by side. Needs no GPU and no driver. What was compiled is in Triton's
     disk cache.
     """
-    _check(jobs, timeout_s, dtype)
+    typed = target.problem
+    _check(jobs, timeout_s, typed.dtype)
     pairs = [(Target.named(name), DeviceSpec.called(name)) for name in gpus or ()]
     by_name = {goal.arch: (goal, spec) for goal, spec in pairs}
     here = None if by_name else probe()
     goals = list(by_name.values()) if here is None else [(Target.of(here), here)]
-    typed = TypedProblem.of(shape, dtype, space, arg)
-    typed_target = TypedTarget(target, problem=typed, gpu=next(iter(gpus or ()), None))
-    with only_data_on_stdout():
-        operation = _operation(typed_target, goals[0][0])
-        if shape is None:
-            shapes, element = _first_problem(operation, dtype)
-            typed_target = replace(typed_target, problem=replace(typed, shapes=shapes, dtype=element))
-        operation, own_space, extents, element = typed_target.tuned(operation)
-        problem = operation.problem(extents, element)
-        if shape is None:
-            tell(f"no --shape: compiling for {problem.label}")
-        check_filled(own_space or operation.space_for(problem), typed.space)
-        question = ModelQuestion.of(operation, space=own_space, shape=extents, dtype=element)
-        start = time.perf_counter()
-        expected = {goal.arch: _expectations(question, goal, spec, jobs, timeout_s) for goal, spec in goals}
-        elapsed_s = time.perf_counter() - start
+    target = replace(target, gpu=next(iter(gpus or ()), None))
+    operation = _operation(target, goals[0][0])
+    if not typed.shapes:
+        shapes, element = _first_problem(operation, typed.dtype)
+        target = replace(target, problem=replace(typed, shapes=shapes, dtype=element))
+    operation, own_space, extents, element = target.tuned(operation)
+    problem = operation.problem(extents, element)
+    if not typed.shapes:
+        tell(f"no --shape: compiling for {problem.label}")
+    check_filled(own_space or operation.space_for(problem), typed.space)
+    question = ModelQuestion.of(operation, space=own_space, shape=extents, dtype=element)
+    start = time.perf_counter()
+    expected = {goal.arch: _expectations(question, goal, spec, jobs, timeout_s) for goal, spec in goals}
+    elapsed_s = time.perf_counter() - start
     by_arch = {arch: [one.compiled for one in several if one.compiled] for arch, several in expected.items()}
     first = goals[0][0]
     tell_left_out(question.space, typed.space, [result.config for result in by_arch[first.arch]])
@@ -167,12 +160,12 @@ def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
         dtype_name(dtype)
 
 
-def _operation(typed_target: TypedTarget, goal: Target) -> Operation:
-    target = typed_target.load()
-    if not isinstance(target, Operation) or Compiler.of(target.kernel, Arguments(), goal, {}) is None:
-        message = f"{typed_target.text} is no operation with a Triton kernel, so there is nothing to compile"
+def _operation(target: TypedTarget, goal: Target) -> Operation:
+    operation = target.load()
+    if not isinstance(operation, Operation) or Compiler.of(operation.kernel, Arguments(), goal, {}) is None:
+        message = f"{target.text} is no operation with a Triton kernel, so there is nothing to compile"
         raise TargetError(message, hint="name an Operation that holds a TritonKernel")
-    return target
+    return operation
 
 
 def _first_problem(operation: Operation, dtype: str | None) -> tuple[list[tuple[int, ...]], str | None]:
@@ -241,12 +234,7 @@ def _summary(results: list[Compiled], elapsed_s: float) -> str:
 
 
 def spills_command(
-    target: TargetName,
-    shape: Typed.Shape = None,
-    dtype: Typed.Dtype = None,
-    arg: Typed.Arg = None,
-    config: ConfigValues = None,
-    gpu: Typed.Gpu = None,
+    target: Annotated[TypedTarget, "text shape dtype arg config gpu"],
     measure: Annotated[
         bool | None, option("--measure/--no-measure", "Time what helps on the GPU; default if --gpu is left out.")
     ] = None,
@@ -255,11 +243,9 @@ def spills_command(
 
     Each change is compiled, and kept only if it helps. No GPU is needed with --gpu.
     """
-    values = parse_config(config, "--config")
-    typed_target = TypedTarget(target, problem=TypedProblem.of(shape, dtype, arg=arg), gpu=gpu)
-    with only_data_on_stdout():
-        operation, _, extents, element = typed_target.tuned(typed_target.operation("; its problem is not known"))
-        report = cure_spills(operation, config=values, shape=extents, dtype=element, arch=gpu, measure=measure)
+    operation, _, extents, element = target.tuned(target.operation("; its problem is not known"))
+    arch, config = target.gpu, target.config
+    report = cure_spills(operation, config=config, shape=extents, dtype=element, arch=arch, measure=measure)
     problem = str(operation.problem(extents, element))
     facts = Facts("explain spills", _spills_json(problem, report)).listing(spill_facts(problem, report))
     facts.code = ExitCode.DONE if report.before.compiled else ExitCode.NONE_RAN

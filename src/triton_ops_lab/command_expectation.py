@@ -12,10 +12,10 @@ from triton_ops.cost_model import work_in_words
 from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec, gpu_missing
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.space import Config
-from triton_ops.terminal import Facts, Typed, folder_of, only_data_on_stdout, option, tell
-from triton_ops.typed import TypedProblem, TypedTarget, parse_config
+from triton_ops.terminal import Facts, Typed, folder_of, option, tell
+from triton_ops.typed import TypedTarget
 from triton_ops.values import Resources, Status
-from triton_ops_lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
+from triton_ops_lab.command_compile import check_filled, tell_left_out
 from triton_ops_lab.expectation import LEGEND, Portrait, explain, pipeline_lines, portrait
 from triton_ops_lab.ranking import GUESSED_TOO_LARGE, Expectation, ModelQuestion, rank, same_programs
 from triton_ops_lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
@@ -161,17 +161,12 @@ def _advice(image: Portrait) -> dict[str, str]:
 
 
 def explain_command(
-    target: TargetName,
-    shape: Typed.Shape = None,
-    dtype: Typed.Dtype = None,
-    arg: Typed.Arg = None,
-    config: ConfigValues = None,
-    gpu: Typed.Gpu = None,
+    target: Annotated[TypedTarget, "text shape dtype arg config gpu"],
     measured_ms: Annotated[
         float | None, option("--measured", "A time that you measured: how near to the limit?", "MS")
     ] = None,
     pipeline: Annotated[bool, option("--pipeline", "Draw the pipeline for one to five stages.")] = False,
-    space: Annotated[bool, option("--space", "Say what may be tuned, read from the kernel, and why.")] = False,
+    shows_space: Annotated[bool, option("--space", "Say what may be tuned, read from the kernel, and why.")] = False,
     cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Say what to expect of one config: time, occupancy, waves, shared memory, roofline, and what limits it.
@@ -181,19 +176,16 @@ def explain_command(
     """
     if measured_ms is not None and not 0 < measured_ms < math.inf:
         raise SettingsError(f"--measured is {measured_ms:g}; it must be milliseconds over 0", hint="such as 0.21")
-    typed = TypedProblem.of(shape, dtype, arg=arg)
-    if space:
-        with only_data_on_stdout():
-            assumed = gpu is None and gpu_missing() is not None
-            gpu = _ASSUMED if assumed else gpu
-            return _space_facts(device_spec(gpu), TypedTarget(target, cache_dir, typed, gpu), assumed)
-    spec = device_spec(gpu)
-    with only_data_on_stdout():
-        operation, extents, element, whole = _asked(target, cache_dir, typed, gpu, config)
-        problem = operation.problem(extents, element)
-        expected = ModelQuestion.of(operation, shape=extents, dtype=element)
-        calibration = Calibration.load(folder_of(cache_dir), spec.name)
-        explained = explain(expected, whole, spec, calibration)
+    if shows_space:
+        assumed = target.gpu is None and gpu_missing() is not None
+        target = replace(target, gpu=_ASSUMED) if assumed else target
+        return _space_facts(device_spec(target.gpu), target, assumed)
+    spec = device_spec(target.gpu)
+    operation, extents, element, whole = _asked(target)
+    problem = operation.problem(extents, element)
+    expected = ModelQuestion.of(operation, shape=extents, dtype=element)
+    calibration = Calibration.load(folder_of(cache_dir), spec.name)
+    explained = explain(expected, whole, spec, calibration)
     if not explained.told:
         hint = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"
         raise TargetError(f"the model makes no forecast: {explained.silent}", hint=hint)
@@ -243,17 +235,14 @@ def _space_facts(spec: DeviceSpec, target: TypedTarget, assumed: bool) -> Facts:
     return Facts("explain space", data).listing(rows)
 
 
-def _asked(
-    target: str, cache_dir: str | None, typed: TypedProblem, gpu: str | None, config: list[str] | None
-) -> tuple[Operation, tuple[int, ...] | None, str | None, Config]:
+def _asked(target: TypedTarget) -> tuple[Operation, tuple[int, ...] | None, str | None, Config]:
     """The operation, extents and dtype that were typed, with the default config in which the typed values stand.
 
     The values may be any, as those of `--space`; the rules of the space hold.
     """
-    values = parse_config(config, "--config") or {}
-    narrowed = replace(typed, space={name: [value] for name, value in values.items()} or None)
-    whole_target = TypedTarget(target, cache_dir, narrowed, gpu)
-    operation, space, extents, element = whole_target.tuned(whole_target.operation(_LACK))
+    values = target.config or {}
+    problem = replace(target.problem, space={name: [value] for name, value in values.items()} or None)
+    operation, space, extents, element = replace(target, problem=problem).tuned(target.operation(_LACK))
     own = operation.space_for(operation.problem(extents, element))
     whole = Config({**own.default_config, **own.with_names(values)})
     if (reason := (space or own).why_not(whole)) is not None:
@@ -263,12 +252,7 @@ def _asked(
 
 
 def rank_command(
-    target: TargetName,
-    shape: Typed.Shape = None,
-    dtype: Typed.Dtype = None,
-    arg: Typed.Arg = None,
-    space: Typed.Space = None,
-    gpu: Typed.Gpu = None,
+    target: Annotated[TypedTarget, "text shape dtype arg space gpu"],
     top: Annotated[int | None, option("--top", "Configs to show; default 20, with --json all.", "N", min=1)] = None,
     every: Annotated[bool, option("--all", "Compile and show every config, so that no time is guessed.")] = False,
     jobs: Annotated[int | None, option("--jobs", "Processes that read; default one for each CPU.", "N", min=1)] = None,
@@ -278,21 +262,18 @@ def rank_command(
 
     Nothing is run, and no GPU is needed with --gpu. Where the kernel declares no work, the work is read from it.
     """
-    typed = TypedProblem.of(shape, dtype, space, arg)
-    typed_target = TypedTarget(target, cache_dir, typed, gpu)
-    with only_data_on_stdout():
-        whole = typed_target.operation("; its space and its problem are not known")
-        operation, own_space, extents, element = typed_target.tuned(whole)
-        configs = own_space or operation.space_for(operation.problem(extents, element))
-        check_filled(configs, typed.space)
-        most = configs.size.total if every else top
-        ranking = rank(
-            operation, space=own_space, shape=extents, dtype=element, gpu=gpu, top=most, jobs=jobs, cache_dir=cache_dir
-        )
+    whole, gpu = target.operation("; its space and its problem are not known"), target.gpu
+    operation, own_space, extents, element = target.tuned(whole)
+    configs = own_space or operation.space_for(operation.problem(extents, element))
+    check_filled(configs, target.problem.space)
+    most = configs.size.total if every else top
+    ranking = rank(
+        operation, space=own_space, shape=extents, dtype=element, gpu=gpu, top=most, jobs=jobs, cache_dir=cache_dir
+    )
     if len(ranking) < configs.size.valid:
         tell(f"{len(ranking)} of {configs.size.valid} configs are ranked")
     else:
-        tell_left_out(configs, typed.space, [one.config for one in ranking])
+        tell_left_out(configs, target.problem.space, [one.config for one in ranking])
     if unseen := Machine.known(device_spec(gpu)).unseen:
         tell(unseen)
     facts = Facts("explain rank", lambda: ranking[:most])
@@ -308,26 +289,19 @@ def rank_command(
 
 
 def cliffs_command(
-    target: TargetName,
     vary: Annotated[str, option("--vary", "The extent to vary, and its values.", "NAME=LOW:HIGH[:STEP]")],
-    shape: Annotated[str | None, option("--shape", "The other extents.", "MxN")] = None,
-    dtype: Typed.Dtype = None,
-    arg: Typed.Arg = None,
-    config: ConfigValues = None,
-    gpu: Typed.Gpu = None,
-    cache_dir: Typed.CacheDir = None,
+    target: Annotated[TypedTarget, "text shape dtype arg config gpu cache_dir", {"shape": "The other extents."}],
 ) -> Facts:
     """Say at which shapes a config needs one more wave of blocks that is mostly empty.
 
     Nothing is run, and no GPU is needed with --gpu.
     """
     axis, series = _series(vary)
-    spec, typed = device_spec(gpu), TypedProblem.of(shape, dtype, arg=arg)
-    with only_data_on_stdout():
-        operation, extents, element, tile = _asked(target, cache_dir, typed, gpu, config)
-        whole = operation.full_shape(extents)
-        calibration = Calibration.load(folder_of(cache_dir), spec.name)
-        points = sweep(operation, tile, whole, element, axis, series, spec, calibration)
+    spec = device_spec(target.gpu)
+    operation, extents, element, tile = _asked(target)
+    whole = operation.full_shape(extents)
+    calibration = Calibration.load(folder_of(target.cache_dir), spec.name)
+    points = sweep(operation, tile, whole, element, axis, series, spec, calibration)
     facts = Facts("explain cliffs", _sweep_json(operation.name, spec, points))
     facts.listing(_sweep_facts(operation.name, whole, spec, points))
     rows = [[*_point_row(axis, before), *_point_row(axis, after)] for before, after in points.cliffs]

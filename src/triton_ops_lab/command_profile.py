@@ -25,8 +25,8 @@ from triton_ops.benchmark import profile_of, time_ms
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
 from triton_ops.request import device_for
-from triton_ops.terminal import Facts, Typed, only_data_on_stdout, option, tell
-from triton_ops.typed import TypedProblem, TypedTarget
+from triton_ops.terminal import Facts, Typed, option, tell
+from triton_ops.typed import TypedTarget
 from triton_ops.values import dtype_name
 from triton_ops_lab.kernel_verdicts import KernelProfile, ProfiledKernel, ProfileReport, read_profile
 from triton_ops_lab.ptxas_log import read_ptxas
@@ -151,7 +151,7 @@ Metrics = Annotated[str, option("--set", f"One of {', '.join(SETS)}.", "SET")]
 Skip = Annotated[int, option("--skip", "Launches to leave out at first.", "N")]
 Launches = Annotated[int | None, option("--launches", "Launches to profile; default all.", "N")]
 FewLaunches = Annotated[int, option("--launches", "Launches that the counters are of.", "N")]
-Target = Annotated[str, option("TARGET", "An operation, or a function that needs no arguments.")]
+Target = Annotated[TypedTarget, "text shape dtype", {"text": "An operation, or a function that needs no arguments."}]
 Out = Annotated[str, option("--out", "The file that gets the CSV.", "FILE")]
 
 
@@ -159,31 +159,30 @@ Out = Annotated[str, option("--out", "The file that gets the CSV.", "FILE")]
 class Called:
     """A call for a profiler to look at, of an operation or of a function that needs no arguments."""
 
-    target: str
-    shape: str | None = None
-    dtype: str | None = None
+    target: TypedTarget
     device: str | None = None
 
     @property
     def program(self) -> list[str]:
         """The command line that calls it some times."""
-        options = {"--shape": self.shape, "--dtype": self.dtype, "--device": self.device}
-        words = [word for name, value in options.items() if value is not None for word in (name, value)]
-        return [sys.executable, "-m", "triton_ops", "explain", "profile", "call", self.target, *words]
+        shape = ",".join("x".join(map(str, one)) for one in self.target.problem.shapes)
+        options = {"--shape": shape, "--dtype": self.target.problem.dtype, "--device": self.device}
+        words = [word for name, value in options.items() if value for word in (name, value)]
+        return [sys.executable, "-m", "triton_ops", "explain", "profile", "call", self.target.text, *words]
 
     def loaded(self) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
         """The function, its arguments, and torch's name of the device; `TargetError` where arguments are not known."""
-        target = TypedTarget(self.target, problem=TypedProblem.of(self.shape, self.dtype))
+        target = self.target
         if isinstance(function := target.load(), Operation):
             operation, _, shape, dtype = target.tuned(function)
             device = device_for(self.device, operation.device, operation.name)
             arguments = operation.materialise(operation.problem(shape, dtype), device).keyword
             return lambda **values: operation(**values), arguments, device  # a kernel would be timed with one config
         names = Layers.required(function)
-        if names or self.shape or self.dtype:
+        if names or target.problem.shapes or target.problem.dtype:
             lack = f"needs {', '.join(names)}" if names else "has no shape and no dtype to choose"
-            raise TargetError(f"{self.target} {lack}", hint="name an Operation, or a function that needs no arguments")
-        return function, {}, device_for(self.device, "any", self.target)
+            raise TargetError(f"{target.text} {lack}", hint="name an Operation, or a function that needs no arguments")
+        return function, {}, device_for(self.device, "any", target.text)
 
     def run(self, calls: int) -> None:
         """Call it once, so that it is compiled, and then so often; a profiler is told where that begins and ends."""
@@ -234,8 +233,6 @@ def add_calls(facts: Facts, times: str, parts: Sequence[CallPart], idle: float |
 
 def flow_command(
     target: Target,
-    shape: Typed.Shape = None,
-    dtype: Typed.Dtype = None,
     device: Typed.Device = None,
     metrics: Metrics = "roofline",
     kernel: Kernel = "",
@@ -247,19 +244,18 @@ def flow_command(
 
     Three steps: the time as do_bench takes it, torch.profiler, and Nsight Compute.
     """
-    subject = Called(target, shape, dtype, device)
+    subject = Called(target, device)
     request = NcuRequest(
         program=subject.program, metrics=metrics, kernel=kernel, launches=launches, out=out, from_start=False
     )
     if dry_run:
-        plan = _steps(target, request.command())
+        plan = _steps(target.text, request.command())
         facts = Facts("explain profile flow", {"steps": plan})
         for number, step in enumerate(plan, start=1):
             command = [f"   {shlex.join(step['command'])}"] if step["command"] else []
             facts.lines(f"{number}  {step['name']:<9} {step['what']}", *command)
         return facts
-    with only_data_on_stdout():
-        times, parts, idle, report = _flow_of(subject, request)
+    times, parts, idle, report = _flow_of(subject, request)
     missing = report if isinstance(report, str) else None
     quantiles_ms = dict(zip(("median_ms", "p20_ms", "p80_ms"), times.quantiles_ms, strict=True))
     data = {
@@ -328,15 +324,12 @@ def run_command(
 
 def call_command(
     target: Target,
-    shape: Typed.Shape = None,
-    dtype: Typed.Dtype = None,
     device: Typed.Device = None,
     calls: Annotated[int, option("--calls", "How often.", "N", min=1)] = 3,
 ) -> Facts:
     """Call TARGET some times, for a profiler to look at."""
-    with only_data_on_stdout():
-        Called(target, shape, dtype, device).run(calls)
-    return Facts("explain profile call", {"target": target, "calls": calls})
+    Called(target, device).run(calls)
+    return Facts("explain profile call", {"target": target.text, "calls": calls})
 
 
 def _add_report(facts: Facts, report: ProfileReport, about: Mapping[str, Any]) -> Facts:

@@ -6,17 +6,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import typer
 from typer.core import TyperCommand
 
 from triton_ops.base import Folder, Host, counted
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import Effort
 from triton_ops.search import Search
-from triton_ops.terminal import ExitCode, Facts, Typed, followed, only_data_on_stdout, option, tell
+from triton_ops.terminal import Facts, Typed, followed, option, tell
 from triton_ops.tuner import ProgressBar
-from triton_ops.typed import TypedProblem, TypedTarget
-from triton_ops_lab.command_compile import TargetName
+from triton_ops.typed import TypedTarget
 from triton_ops_lab.recording import read_recording, record, write_recording
 from triton_ops_lab.replayed_search import LiveConditions, LiveSummary, PreviewAllowance, ReplayPlan, SpaceSummary
 from triton_ops_lab.sensitivities import Cliff, Sensitivity, cliffs, sensitivity
@@ -163,12 +161,8 @@ def _replay_table(summaries: list[SpaceSummary], plan: ReplayPlan) -> tuple[list
 
 
 def record_command(
-    target: TargetName,
     out: Annotated[Path, option("--out", "Where to write it: FILE.json.gz.", "FILE")],
-    shape: Typed.Shape = None,
-    dtype: Typed.Dtype = None,
-    arg: Typed.Arg = None,
-    space: Typed.Space = None,
+    target: Annotated[TypedTarget, "text shape dtype arg space"],
     passes: Annotated[int, option("--passes", "How often the whole space is measured.", "N", min=1)] = 2,
     device: Typed.Device = None,
     warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
@@ -178,16 +172,12 @@ def record_command(
         raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=f"write {out}.json.gz")
     if not Folder(out.absolute().parent).exists:
         raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
-    typed_target = TypedTarget(target, problem=TypedProblem.of(shape, dtype, space, arg))
     try:
-        with only_data_on_stdout():
-            content = record(
-                *typed_target.tuned(typed_target.load()),
-                passes=passes, device=device, cold=not warm, listener=ProgressBar(),
-            )  # fmt: skip
+        tuned = target.tuned(target.load())
+        content = record(*tuned, passes=passes, device=device, cold=not warm, listener=ProgressBar())
     except KeyboardInterrupt:
-        tell(f"interrupted: {out} is not written, since a part of a recording is of no use")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
+        text = f"interrupted: {out} is not written, since a part of a recording is of no use"
+        raise KeyboardInterrupt(text) from None
     write_recording(out, content)
     rows = content["rows"]
     ok = sum(row["status"] == "ok" for row in rows)

@@ -19,9 +19,9 @@ from triton_ops.base import Page
 from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec
 from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
 from triton_ops.space import Config
-from triton_ops.terminal import Facts, PageServer, Typed, folder_of, only_data_on_stdout, option, tell
+from triton_ops.terminal import Facts, PageServer, Typed, folder_of, option, tell
 from triton_ops.tuner import Survey
-from triton_ops.typed import TypedProblem, TypedTarget, parse_config
+from triton_ops.typed import TypedTarget, parse_config
 from triton_ops_lab.command_compile import check_filled
 from triton_ops_lab.expectation import LEGEND, drawn, pipeline_lines
 from triton_ops_lab.simulated_ranking import FLOORS, Overlay, PlacedConfig, advice, known_devices, table_name
@@ -284,15 +284,18 @@ def _check_outputs(html: Path | None, *, serve: bool, port: int | None, as_json:
 
 
 def simulate_command(
-    target: Annotated[
-        str | None,
-        option("TARGET", f"{', '.join(WORKLOADS)}, all of them by default; or any TARGET, as of explain rank."),
-    ] = None,
-    shape: Typed.Shape = None,
-    dtype: Typed.Dtype = None,
-    arg: Typed.Arg = None,
+    text: Annotated[
+        str,
+        option(
+            "TARGET",
+            f"{', '.join(WORKLOADS)}, all of them by default; or any TARGET, as of explain rank.",
+            show_default=False,
+        ),
+    ] = "",
+    *,
+    target: Annotated[TypedTarget, "shape dtype arg"],
     gpu: Annotated[str, option("--gpu", "A device of the table.", "NAME")] = "NVIDIA H200",
-    config: Annotated[
+    configs: Annotated[
         list[str] | None, option("--config", "A config; repeat it. Default: five textbook configs.", "NAME=V,NAME=V")
     ] = None,
     space: Typed.Space = None,
@@ -319,27 +322,24 @@ def simulate_command(
     as_json: Typed.Json = False,
 ) -> Facts:
     """Rank configs by the time that the model expects of them, and explain each rank; nothing is run."""
-    values = [parse_config([text], "--config") or {} for text in config or []]
-    typed = TypedProblem.of(shape, dtype, space, arg)
-    is_target = (
-        target is not None and target not in WORKLOADS and (":" in target or target in Operation.shipped_names())
-    )
-    if not is_target and (arg or len(typed.shapes) > 1):
+    values = [parse_config([config], "--config") or {} for config in configs or []]
+    typed = target.problem
+    is_target = text not in WORKLOADS and (":" in text or text in Operation.shipped_names())
+    if not is_target and (typed.arguments or len(typed.shapes) > 1):
         raise SettingsError("a workload takes one shape and no --arg", hint="such as --shape 4096x4096x4096")
     _check_outputs(html, serve=serve, port=port, as_json=as_json, is_target=is_target)
-    if sum((bool(values), typed.space is not None, whole)) > 1:
+    if sum((bool(values), bool(space), whole)) > 1:
         raise SettingsError("--config, --space and --whole exclude each other", hint="give one of them")
     spec = device_spec(gpu)
     overlays = [Overlay.of(path, undeclared=undeclared) for path in recording or []]
-    if target is not None and is_target:
-        subject = TypedTarget(target, cache_dir, typed, gpu)
-        simulations = [_of_target(subject, values, spec, over=over, jitter=jitter, seed=seed)]
+    if is_target:
+        simulations = [_of_target(target, values, spec, cache_dir, over=over, jitter=jitter, seed=seed)]
     else:
         has_options = bool(typed.shapes or values or typed.space or whole or over)
-        names = _names(target, overlays, page=serve or html is not None, has_options=has_options)
+        names = _names(text, overlays, page=serve or html is not None, has_options=has_options)
         simulations = [
             simulate(
-                WORKLOADS[name], spec, shape=typed.shape, dtype=dtype, jitter=jitter, seed=seed,
+                WORKLOADS[name], spec, shape=typed.shape, dtype=typed.dtype, jitter=jitter, seed=seed,
                 configs=values or (WORKLOADS[name].whole(typed.space) if whole or typed.space else None),
             )
             for name in names
@@ -351,8 +351,7 @@ def simulate_command(
         page = page_of(simulations[0], grid_of(simulations[0]), overlays, on_recording=bool(overlays))
         Facts.save(html, page, "choose another --html")
         return Facts("simulate").tell(f"{html} is the page; open it in a browser")
-    with only_data_on_stdout():  # a TARGET's own code makes the problems
-        points = [one.over(over) if over is not None else [] for one in simulations]
+    points = [one.over(over) if over is not None else [] for one in simulations]
     facts = Facts("simulate", lambda: {
         "simulations": [
             one.as_json() | ({"over": {"extent": over, "shapes": sizes}} if sizes else {})
@@ -370,33 +369,31 @@ def simulate_command(
 
 
 def _of_target(
-    target: TypedTarget, typed: Sequence[Mapping[str, Any]], spec: DeviceSpec, over: str | None, **jitter: Any
-) -> Simulation:
+    target: TypedTarget, typed: Sequence[Mapping[str, Any]], spec: DeviceSpec, cache_dir: str | None, *,
+    over: str | None, **jitter: Any,
+) -> Simulation:  # fmt: skip
     """The configs of a TARGET's space, or those that were typed, each with the default's values for the rest."""
-    with only_data_on_stdout():
-        operation, space, shape, dtype = target.tuned(target.operation("; its space and its problem are not known"))
-        own = operation.space_for(operation.problem(shape, dtype))
-        if typed:  # whose values may be any, as those of --space
-            values = {name: list(own.tunables.get(name, ())) for config in typed for name in config}
-            for name, value in (item for config in typed for item in own.with_names(config).items()):
-                values[name] += [] if value in values[name] else [value]
-            space = own.with_values(values)
-        workload = Workload(title=operation.name, operation=operation, space=space)
-        if over is not None:
-            workload.axis(over)  # before any work
-        check_filled(space or own, target.problem.space)
-        configs = [Config({**own.default_config, **own.with_names(one)}) for one in typed]
-        simulation = simulate(
-            workload, spec, shape=shape, dtype=dtype, configs=configs or Survey.considered(space or own),
-            calibration=Calibration.load(folder_of(target.cache_dir), spec.name), **jitter,
-        )  # fmt: skip
-        _ = simulation.standings  # while what the user's code and compilers print is kept from stdout
-    return simulation
+    operation, space, shape, dtype = target.tuned(target.operation("; its space and its problem are not known"))
+    own = operation.space_for(operation.problem(shape, dtype))
+    if typed:  # whose values may be any, as those of --space
+        values = {name: list(own.tunables.get(name, ())) for config in typed for name in config}
+        for name, value in (item for config in typed for item in own.with_names(config).items()):
+            values[name] += [] if value in values[name] else [value]
+        space = own.with_values(values)
+    workload = Workload(title=operation.name, operation=operation, space=space)
+    if over is not None:
+        workload.axis(over)  # before any work
+    check_filled(space or own, target.problem.space)
+    configs = [Config({**own.default_config, **own.with_names(one)}) for one in typed]
+    return simulate(
+        workload, spec, shape=shape, dtype=dtype, configs=configs or Survey.considered(space or own),
+        calibration=Calibration.load(folder_of(cache_dir), spec.name), **jitter,
+    )  # fmt: skip
 
 
-def _names(workload: str | None, overlays: Sequence[Overlay], *, page: bool, has_options: bool) -> list[str]:
+def _names(workload: str, overlays: Sequence[Overlay], *, page: bool, has_options: bool) -> list[str]:
     """The workloads that are asked for: all without a name, none if recordings alone are."""
-    if workload is not None:
+    if workload:
         return [_textbook(workload).operation.name]
     if has_options:
         raise SettingsError("options of a workload are given, but none is named", hint=f"name {', '.join(WORKLOADS)}")

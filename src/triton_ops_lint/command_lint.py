@@ -23,11 +23,11 @@ import typer
 
 from triton_ops import dispatch, settings
 from triton_ops.backend import Operation
-from triton_ops.base import NamedFile, counted
+from triton_ops.base import counted
 from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError
 from triton_ops.processes import TerminatedError
 from triton_ops.space import ConfigSpace
-from triton_ops.terminal import ExitCode, Facts, Typed, followed, only_data_on_stdout, option
+from triton_ops.terminal import ExitCode, Facts, Typed, followed, option
 from triton_ops.typed import TypedProblem, TypedTarget, module_at, named_object
 from triton_ops_lint.apart import LintOptions
 from triton_ops_lint.engine import BAD, RULES, checked_options, lint, lint_each
@@ -73,8 +73,8 @@ def lint_command(
     no_run: Annotated[
         bool, option("--no-run", "Run nothing of the files; what cannot be decided by reading alone is undecided.")
     ] = False,
-    shape: Typed.Shape = None,
-    arg: Typed.Arg = None,
+    *,
+    problem: Annotated[TypedProblem, "shape arg"],
 ) -> Facts:
     """Look for pitfalls in Triton kernels, without a GPU and, without --run, without launching them.
 
@@ -85,13 +85,11 @@ def lint_command(
     Comments such as `# triton-ops: ignore[missing-mask] callers pad` answer findings of their line.
     Exit code 5: there are findings; 2: there are none, and a file could not be read; 7: no target has a kernel.
     """
-    problem = TypedProblem.of(shape, arg=arg)
     options = checked_options(rule, gpu, run, problem.shape, no_run)
     output = _Output(jsonl)
     with TerminatedError.cleaned_up():
         try:
-            with only_data_on_stdout():  # a target may be imported
-                output.waiting = lint_each([one for text in targets for one in _targets(text, options, problem)], jobs)
+            output.waiting = lint_each([one for text in targets for one in _targets(text, options, problem)], jobs)
             output.take()
             end = None
         except (KeyboardInterrupt, TerminatedError) as error:
@@ -99,7 +97,8 @@ def lint_command(
             end = error
         report = merge_reports(output.reports)
         if sarif is not None:
-            NamedFile(sarif).write(json.dumps(as_sarif(report, str(context.find_root().obj)), indent=2) + "\n")
+            text = json.dumps(as_sarif(report, str(context.find_root().obj)), indent=2) + "\n"
+            Facts.save(sarif, text, "name another file")
         facts = output.end(report)
         if end is not None:
             facts.code = ExitCode.INTERRUPTED

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from triton_ops.base import gain_text, require
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError, alternatives
 from triton_ops.request import TuneOptions
-from triton_ops.terminal import Facts, folder_of, only_data_on_stdout, option, tell, with_options
+from triton_ops.terminal import Facts, folder_of, option, tell
 from triton_ops.typed import named_function, named_object, parse_config
 from triton_ops_torch.call_profile import advise
 from triton_ops_torch.comparing_modes import tune_compile
@@ -37,9 +37,6 @@ _OPTIONS_HINT = (
 )
 
 
-@with_options(
-    TuneOptions, "budget_s", "seed", "wait", "cache_dir", budget_s="No further mode is begun after this time."
-)
 def compile_modes_command(
     target: _Model,
     mode: Annotated[
@@ -62,17 +59,18 @@ def compile_modes_command(
     ] = None,
     details: Annotated[bool, option("--details", "With --json, add all that was found.")] = False,
     *,
-    options: TuneOptions,
+    options: Annotated[
+        TuneOptions, "budget_s seed wait cache_dir", {"budget_s": "No further mode is begun after this time."}
+    ],
 ) -> Facts:
     """Compile a model in every way, each in a process of its own, and say which is the fastest, and by how much."""
     modes: list[Any] = [*(mode or MODES), *(options_of(each) for each in option_sets or [])]
     folder = folder_of(options.cache_dir)
-    with only_data_on_stdout():
-        report = tune_compile(
-            factory_of(target), modes=modes, training=training, why=why, warm=warm, warmup=warmup, seconds=seconds,
-            budget_s=options.budget_s, compile_s=compile_s, resume=not fresh, collect=collect, logs=log or [],
-            cache_dir=folder, seed=options.seed, wait=options.wait, follow=tell,
-        )  # fmt: skip
+    report = tune_compile(
+        factory_of(target), modes=modes, training=training, why=why, warm=warm, warmup=warmup, seconds=seconds,
+        budget_s=options.budget_s, compile_s=compile_s, resume=not fresh, collect=collect, logs=log or [],
+        cache_dir=folder, seed=options.seed, wait=options.wait, follow=tell,
+    )  # fmt: skip
     return report_facts(report, lambda: report.as_json(details))
 
 
@@ -162,8 +160,7 @@ def advise_command(
     training: Annotated[bool, option("--training", "A call is forward and backward.")] = False,
 ) -> Facts:
     """Profile a model, and say what is worth doing about its speed, and why."""
-    with only_data_on_stdout():
-        advice = advise(factory_of(target), training=training, tried=tried or [])
+    advice = advise(factory_of(target), training=training, tried=tried or [])
     profile = advice.profile
     facts = Facts("torch advise", Facts.members(advice, "way", "reasons", "profile"))
     rows = [[op.name, f"{op.share:.1%}", str(op.calls), op.kind] for op in profile.ops[:_SHOWN]]

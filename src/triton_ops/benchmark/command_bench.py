@@ -18,7 +18,7 @@ from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError,
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import TuneOptions, device_for
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
+from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell
 from triton_ops.typed import TypedProblem, TypedTarget, named_function, parse_config
 from triton_ops.values import Key, Measurement, Problem, dtype_name
 
@@ -206,15 +206,13 @@ def _record(kernel: Kernel, problem: Problem, device: str, request: BenchRequest
     return DirectoryStore(folder_of(request.options.cache_dir), RECORDS, read_only=True).get(key.id)
 
 
-@with_options(TuneOptions, "seed", "wait", "cache_dir")
 def bench_command(
     target: Annotated[str, option("A", "TARGET: a shipped kernel, module:object, or file.py:object.")],
     other: Annotated[
         str | None, option("B", "A second TARGET; default A, with its default config.", show_default=False)
     ] = None,
-    shape: Typed.Shape = None,
-    dtype: Typed.Dtype = None,
-    arg: Typed.Arg = None,
+    *,
+    problem: Annotated[TypedProblem, "shape dtype arg"],
     config: Annotated[
         list[str] | None, option("--config", "Config of A, repeated or NAME=V,NAME=V; default its winner.", "NAME=V")
     ] = None,
@@ -228,8 +226,7 @@ def bench_command(
         str | None, option("--reference", "What is right, as a TARGET; default an operation's, or A.", "TARGET")
     ] = None,
     no_check: Annotated[bool, option("--no-check", "Compare times, whatever the results are.")] = False,
-    *,
-    options: TuneOptions,
+    options: Annotated[TuneOptions, "seed wait cache_dir"],
 ) -> Facts:
     """Find out whether A is faster than B, by running both in turn on one problem, if the results of both are right.
 
@@ -239,30 +236,30 @@ def bench_command(
     and torch.compile at its named problems.
     """
     if target == _ALL_KERNELS:
-        one = {"B": other, "--shape": shape, "--dtype": dtype, "--arg": arg, "--config": config, "--config-b": config_b,
-               "--reference": reference, "--no-check": no_check}  # fmt: skip
+        one = {
+            "B": other, "--shape": problem.shapes, "--dtype": problem.dtype, "--arg": problem.arguments,
+            "--config": config, "--config-b": config_b, "--reference": reference, "--no-check": no_check,
+        }  # fmt: skip
         _refuse([name for name, value in one.items() if value])
-        with only_data_on_stdout():
-            return _BENCH_KERNELS.function(seconds, device or "cuda", not warm, options.cache_dir)
+        only_data_on_stdout()
+        return _BENCH_KERNELS.function(seconds, device or "cuda", not warm, options.cache_dir)
     policy = duel_policy(None, seconds)  # bad options are refused before the target's code runs
     configs = parse_config(config, "--config"), parse_config(config_b, "--config-b")
-    problem = TypedProblem.of(shape, dtype, arg=arg)
     request = BenchRequest(problem=problem, device=device, cold=not warm, options=options)
-    if dtype is not None:
-        dtype_name(dtype)
+    if problem.dtype is not None:
+        dtype_name(problem.dtype)
     if request.device is not None:
         probe(request.device)
     folder_of(options.cache_dir)
-    with only_data_on_stdout():
-        hint = "name a function that returns the right result for the same arguments"
-        right = None if reference is None else named_function("--reference", reference, hint)
-        a, b = bench_contestants((target, other), configs, request)
-        if a.kernel == b.kernel and a.config == b.config:
-            text = f"({a.config})" if a.config else "no config"
-            tell(f"a and b are the same: {a.target} with {text}")
-        manner = Manner(cold=request.cold, seed=options.seed, wait=options.wait, reference=right, check=not no_check)
-        with rounds_bar((a.name, b.name), seconds) as follow:
-            comparison = compare_contestants(a, b, policy, manner, follow=follow)
+    hint = "name a function that returns the right result for the same arguments"
+    right = None if reference is None else named_function("--reference", reference, hint)
+    a, b = bench_contestants((target, other), configs, request)
+    if a.kernel == b.kernel and a.config == b.config:
+        text = f"({a.config})" if a.config else "no config"
+        tell(f"a and b are the same: {a.target} with {text}")
+    manner = Manner(cold=request.cold, seed=options.seed, wait=options.wait, reference=right, check=not no_check)
+    with rounds_bar((a.name, b.name), seconds) as follow:
+        comparison = compare_contestants(a, b, policy, manner, follow=follow)
     facts = Facts("bench", _as_json(a, b, comparison))
     facts.text(f"{a.problem} on {probe(a.device_name).name}")
     facts.table(_HEADER, [_row(a, comparison.a), _row(b, comparison.b)], _HEADER[2:-1])

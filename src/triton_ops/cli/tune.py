@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from triton_ops._faces import Upward
 from triton_ops.backend import Operation
 from triton_ops.base import counted, gain_text
@@ -21,7 +19,7 @@ from triton_ops.report import watched
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
-from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
+from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option, tell
 from triton_ops.tuner import Listener, ProgressBar, RequestedTune
 from triton_ops.typed import TypedProblem, TypedTarget, named_function
 from triton_ops.values import Tolerance, Trial, TuningResult, dtype_name
@@ -43,17 +41,13 @@ _WORTH_TELLING_S = 0.1
 _HEADER = ("", "median ms", "spread", "vs default", "config")
 
 
-@with_options(TuneOptions)
 def tune_command(
     targets: Annotated[
         list[str] | None, option("TARGET", "A shipped kernel, module:object, or file.py:object.", show_default=False)
     ] = None,
-    shape: Typed.Shape = None,
-    dtype: Typed.Dtype = None,
-    arg: Typed.Arg = None,
-    space: Typed.Space = None,
     *,
-    options: TuneOptions,
+    problem: Annotated[TypedProblem, "shape dtype arg space"],
+    options: Annotated[TuneOptions, ""],
     widen: Annotated[
         bool, option("--widen", "Try other values than those of the kernel's list as well, after the list.")
     ] = False,
@@ -95,8 +89,8 @@ def tune_command(
     shared.settled()  # refused before the code of the target runs
     _check_watch(watch, watch_port, lists)
     typed: dict[str, Any] = {
-        "TARGET": targets or None, "--shape": shape, "--dtype": dtype, "--arg": arg or None,
-        "--space": space or None, "--check": check,
+        "TARGET": targets or None, "--shape": problem.shape, "--dtype": problem.dtype,
+        "--arg": problem.arguments or None, "--space": problem.space, "--check": check,
         "--most": most, "--kernels": kernels or None, "--device": device, "--warm": warm or None, "--each-s": each_s,
         "--engine": engine, "--gpus": gpus, "--widen": widen or None,
     }  # fmt: skip
@@ -106,27 +100,25 @@ def tune_command(
         run = ListedTune(options=run_options, device=device, warm=warm, tolerance=tolerance)
         if from_misses:
             return tune_from_misses(run, targets or (), most, kernels or ())
-        with only_data_on_stdout():
-            among = None if problems is None else load_kernels(kernels or ())
+        among = None if problems is None else load_kernels(kernels or ())
         return run.tune(problems, targets or Operation.shipped_names(), lambda text: TypedTarget(text).load(among))
     target = _one_target(targets, typed)
-    typed_target = TypedTarget(target, options.cache_dir, TypedProblem.of(shape, dtype, space, arg), widen=widen)
-    _check(dtype, device, options.cache_dir)
+    typed_target = TypedTarget(target, options.cache_dir, problem, widen=widen)
+    _check(problem.dtype, device, options.cache_dir)
     Tolerance.of(tolerance)
-    with only_data_on_stdout():
-        loaded = typed_target.load()
+    loaded = typed_target.load()
     bar = ProgressBar()
     try:
-        with only_data_on_stdout(), watched(bar, watch_port or 0, tell) if watch else nullcontext(bar) as listener:
+        with watched(bar, watch_port or 0, tell) if watch else nullcontext(bar) as listener:
             operation, own_space, extents, element = typed_target.tuned(loaded)
-            problem = TuneProblem(
+            asked = TuneProblem(
                 target=operation, space=own_space, shape=extents, dtype=element, device=device, cold=not warm,
                 tolerance=tolerance, check=None if check is None else named_function("--check", check, _CHECK_HINT),
             )  # fmt: skip
-            result = _tuned(operation, problem, shared, listener)
+            result = _tuned(operation, asked, shared, listener)
     except KeyboardInterrupt:
-        tell("interrupted before any config ran; the same command goes on where it stopped")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
+        text = "interrupted before any config ran; the same command goes on where it stopped"
+        raise KeyboardInterrupt(text) from None
     facts = _facts(operation, result)
     if Trial.one_alone(result.totals):
         facts.code = ExitCode.NONE_RAN

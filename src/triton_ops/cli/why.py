@@ -8,15 +8,13 @@ from typing import Annotated
 from triton_ops.base import counted
 from triton_ops.dispatch import Decision, LaunchedConfig, would_run
 from triton_ops.records import Lockfile
-from triton_ops.terminal import Facts, Typed, only_data_on_stdout, option
+from triton_ops.terminal import Facts, Typed, option
 from triton_ops.typed import TypedProblem, TypedTarget
 
 
 def why_command(
     target: Annotated[str, option("TARGET", "As for tune; or a FILE.json that TRITON_OPS_REPORT named.")],
-    shape: Typed.Shape = None,
-    dtype: Typed.Dtype = None,
-    arg: Typed.Arg = None,
+    problem: Annotated[TypedProblem, "shape dtype arg"],
     device: Typed.Device = None,
     lockfile: Annotated[Path | None, option("--lockfile", "The lockfile that is asked first.", "FILE")] = None,
     cache_dir: Typed.CacheDir = None,
@@ -27,9 +25,8 @@ def why_command(
     """
     if target.endswith(".json"):
         return _report_facts(target)
-    typed_target = TypedTarget(target, cache_dir, TypedProblem.of(shape, dtype, arg=arg))
-    with only_data_on_stdout():
-        operation, _, extents, element = typed_target.tuned(typed_target.operation(", whose calls nothing decides"))
+    typed_target = TypedTarget(target, cache_dir, problem)
+    operation, _, extents, element = typed_target.tuned(typed_target.operation(", whose calls nothing decides"))
     decision = operation.why(device) if hasattr(operation, "why") else would_run(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else Lockfile.read(lockfile),

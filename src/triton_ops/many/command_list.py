@@ -19,7 +19,7 @@ from triton_ops.many.problem import ProblemLine, RunOptions, job_of, read_proble
 from triton_ops.many.session import ManyResult, ProblemOutcome, run_jobs
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config
-from triton_ops.terminal import ExitCode, Facts, folder_of, only_data_on_stdout
+from triton_ops.terminal import ExitCode, Facts, folder_of
 from triton_ops.typed import TypedProblem
 from triton_ops.values import Tolerance
 
@@ -51,9 +51,8 @@ class ListedTune:
 
     def tune(self, problems: str | None, targets: Sequence[str], load: Loader) -> Facts:
         """Tune a file of problems, or for None the targets' named ones."""
-        with only_data_on_stdout():
-            lines = _named_problems(targets, load) if problems is None else read_problems(Path(problems))
-            result = run_jobs([_job(line, self, load) for line in lines], self.options)
+        lines = _named_problems(targets, load) if problems is None else read_problems(Path(problems))
+        result = run_jobs([_job(line, self, load) for line in lines], self.options)
         facts = _facts(result)
         if result.stopped == "interrupted":
             facts.code = ExitCode.INTERRUPTED

@@ -19,7 +19,7 @@ from triton_ops.ship.portfolio import Portfolio, choose_portfolio
 from triton_ops.ship.table import Format, Names, Table
 from triton_ops.ship.targets import as_target
 from triton_ops.space import Config
-from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell
+from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option, tell
 from triton_ops.typed import named_object, parse_pairs
 
 FormatName = Annotated[str, option("FORMAT", f"One of {', '.join(FORMATS)}.")]
@@ -202,8 +202,7 @@ def portfolio_command(
     Nothing is run. The exit code is 5 if a problem is not served.
     """
     weights = dict(_weight(text) for text in weight or [])
-    with only_data_on_stdout():
-        name = as_target(named_object(kernel)).name if kernel.rpartition(":")[0].endswith(".py") else kernel
+    name = as_target(named_object(kernel)).name if kernel.rpartition(":")[0].endswith(".py") else kernel
     folder = folder_of(cache_dir)
     portfolio = choose_portfolio(name, most, objective=objective, device=gpu, weights=weights, cache_dir=folder)
     problems = [

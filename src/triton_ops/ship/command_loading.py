@@ -32,7 +32,7 @@ from triton_ops.request import TuneOptions, TuneProblem, TuneRequest
 from triton_ops.ship.targets import BoundEntry, Targets, as_target, bound, check_given, is_declared, kernel_in, specs_of
 from triton_ops.ship.verification import Verdict, repaired, verify
 from triton_ops.space import Config
-from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
+from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell
 from triton_ops.tuner import ProgressBar, RequestedTune, Survey
 from triton_ops.typed import TypedTarget, module_at
 from triton_ops.values import Mapper, TensorSpec, Tolerance, TuningResult
@@ -65,7 +65,6 @@ def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
     return objects
 
 
-@with_options(TuneOptions, "seed", "cache_dir")
 def verify_command(
     lockfile: Annotated[Path, option("LOCKFILE", "The lockfile.")] = Path(Lockfile.DEFAULT_NAME),
     kernels: Annotated[
@@ -88,7 +87,7 @@ def verify_command(
     markdown: Annotated[bool, option("--markdown", "Write Markdown, for pull requests.")] = False,
     device: Typed.Device = None,
     *,
-    options: TuneOptions,
+    options: Annotated[TuneOptions, "seed cache_dir"],
     as_json: Typed.Json = False,
 ) -> Facts:
     """Check every entry of LOCKFILE, and measure it against what may be faster; exit 5 if one fails."""
@@ -104,18 +103,18 @@ def verify_command(
         if not value >= 0:
             raise SettingsError(f"{name} is {value}; it must be 0 or more", hint=hint)
     lock = Lockfile() if records else Lockfile.read(lockfile)
-    with only_data_on_stdout():
-        targets = Targets(load_kernels(kernels or ()).values())
-        folder = folder_of(options.cache_dir)
-        check: Any = partial(
-            verify, lock, targets, None if static else probe(device), held_out=held_out, most_loss=bound / 100,
-            folder=folder,
-        )  # fmt: skip
-        if repairs:
-            check = partial(repaired, None if records else lockfile, folder, targets, seconds=seconds)
-        verdicts, is_interrupted = _up_to_interrupt(check(
-            device=device, kernel=kernel, most_neighbours=most_neighbours, seed=options.seed, listener=ProgressBar()
-        ))  # fmt: skip
+    only_data_on_stdout()
+    targets = Targets(load_kernels(kernels or ()).values())
+    folder = folder_of(options.cache_dir)
+    check: Any = partial(
+        verify, lock, targets, None if static else probe(device), held_out=held_out, most_loss=bound / 100,
+        folder=folder,
+    )  # fmt: skip
+    if repairs:
+        check = partial(repaired, None if records else lockfile, folder, targets, seconds=seconds)
+    verdicts, is_interrupted = _up_to_interrupt(check(
+        device=device, kernel=kernel, most_neighbours=most_neighbours, seed=options.seed, listener=ProgressBar()
+    ))  # fmt: skip
     if kernel is not None and not verdicts:
         where = folder if records else lockfile
         raise SettingsError(f"{where} has no entry of {kernel}", hint="`triton-ops lock --check` lists what differs")
@@ -189,12 +188,12 @@ def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, 
         raise SettingsError(f"--most is {most}; it must be 1 or more", hint="leave it out for all")
     folder = folder_of(run.options.each.cache_dir)
     options = replace(run.options, each=replace(run.options.each, cache_dir=folder))
-    with only_data_on_stdout():
-        objects = [TypedTarget(target).object() for target in targets]
-        names = [as_target(each).name for each in objects]
-        objects += load_kernels(kernels).values()
-        misses = [miss for miss in Misses(folder).read() if not names or miss.key.kernel in names]
-        outcomes, result = tune_misses(misses[:most], Targets(objects), options, tolerance=run.tolerance)
+    only_data_on_stdout()
+    objects = [TypedTarget(target).object() for target in targets]
+    names = [as_target(each).name for each in objects]
+    objects += load_kernels(kernels).values()
+    misses = [miss for miss in Misses(folder).read() if not names or miss.key.kernel in names]
+    outcomes, result = tune_misses(misses[:most], Targets(objects), options, tolerance=run.tolerance)
     plain = [
         {
             **each.miss.as_json, "result": None if each.result is None else each.result.as_json, "outcome": each.word,
@@ -343,19 +342,19 @@ def expect_winners(
     """
     Machine.known(spec)
     entries: list[LockEntry] = []
-    with only_data_on_stdout():
-        targets = Targets(loaded := list(load_kernels(kernels).values()))
-        cases = [entry for one in map(as_target, loaded) if isinstance(one, Operation) for entry in _named(one, spec)]
-        unique: dict[tuple[str, str], LockEntry] = {}
-        for each in (*problems, *cases):
-            problem = each.kernel, canonical_json(dict(each.problem))
-            unique.setdefault(problem, replace(each, device=device.alias, identity={}))
-        for _, answer in bound(Lockfile((device,), tuple(unique.values())), targets):
-            winner = answer if isinstance(answer, TritonKernelError) else _expected(answer, targets, spec, measured)
-            if isinstance(winner, TritonKernelError):
-                tell(winner.message, "note", "yellow")
-            elif winner is not None:
-                entries.append(winner)
+    only_data_on_stdout()
+    targets = Targets(loaded := list(load_kernels(kernels).values()))
+    cases = [entry for one in map(as_target, loaded) if isinstance(one, Operation) for entry in _named(one, spec)]
+    unique: dict[tuple[str, str], LockEntry] = {}
+    for each in (*problems, *cases):
+        problem = each.kernel, canonical_json(dict(each.problem))
+        unique.setdefault(problem, replace(each, device=device.alias, identity={}))
+    for _, answer in bound(Lockfile((device,), tuple(unique.values())), targets):
+        winner = answer if isinstance(answer, TritonKernelError) else _expected(answer, targets, spec, measured)
+        if isinstance(winner, TritonKernelError):
+            tell(winner.message, "note", "yellow")
+        elif winner is not None:
+            entries.append(winner)
     return entries
 
 

@@ -7,7 +7,7 @@ _NAMES = {
     ".console": "ExitCode followed only_data_on_stdout tell",
     ".facts": "Facts",
     ".interrupts": "end_at_once_when_interrupted",
-    ".option_types": "Typed folder_of option with_options",
+    ".option_types": "Typed folder_of option",
     ".page_server": "PageServer",
     ".program": "Program",
 }
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from triton_ops.terminal.option_types import Typed as Typed
     from triton_ops.terminal.option_types import folder_of as folder_of
     from triton_ops.terminal.option_types import option as option
-    from triton_ops.terminal.option_types import with_options as with_options
     from triton_ops.terminal.page_server import PageServer as PageServer
     from triton_ops.terminal.program import Program as Program
 else:

@@ -39,13 +39,26 @@ class ExitCode(IntEnum):
 
 
 class State:
-    """What holds for the whole command: options that all commands have.
+    """What holds for the whole command: options that all commands have, and where the output of others goes.
 
-    `verbose` has every failure told, `as_json` one JSON document printed.
+    `verbose` has every failure told, `as_json` one JSON document printed. `redirected` gives stdout back to the data.
     """
 
+    runs = False
     verbose = False
     as_json = False
+    redirected: contextlib.ExitStack | None = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def of_command(cls) -> Iterator[None]:
+        """Begin anew for the command that runs inside the block."""
+        cls.runs, cls.verbose, cls.as_json = True, False, False
+        try:
+            yield
+        finally:
+            cls.runs = False
+            _give_back()
 
 
 def open_streams() -> None:
@@ -61,15 +74,16 @@ def open_streams() -> None:
 
 def say(*lines: str) -> None:
     """Write data lines to stdout. If the reader has gone away, as `head` does, the command ends without an error."""
-    try:
-        sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
-        sys.stdout.flush()
-    except OSError as error:
-        # Python flushes stdout when it exits, and ends with a code of its own where that fails.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            raise typer.Exit from None
-        raise
+    with data_on_stdout():
+        try:
+            sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
+            sys.stdout.flush()
+        except OSError as error:
+            # Python flushes stdout when it exits, and ends with a code of its own where that fails.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(error, BrokenPipeError):
+                raise typer.Exit from None
+            raise
 
 
 def printable(text: str) -> str:
@@ -126,24 +140,47 @@ def write_to_stderr(text: str) -> None:
     sys.stderr.flush()
 
 
-@contextlib.contextmanager
-def only_data_on_stdout() -> Iterator[None]:
-    """Inside the block, the output of a target, a compiler or their processes goes to stderr.
+def only_data_on_stdout() -> None:
+    """Until the command ends, the output of a target, a compiler or their processes goes to stderr.
 
-    From its beginning Triton and torch load no compiled code in this process that another user could have written.
+    From now on Triton and torch load no compiled code in this process that another user could have written. A TARGET
+    that is loaded has this done; outside of a command nothing is done.
     """
+    if not State.runs or State.redirected is not None:
+        return
     for variable, (folder, name) in settings.code_folders().items():
         if (own := CodeFolder(folder).trusted(name)) != folder:
             settings.set_variable(variable, str(own))
+    _redirect()
+
+
+def _redirect() -> None:
     sys.stdout.flush()
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # if one of the two is closed, nothing needs to be redirected
-            stdout = os.dup(1)
-            stack.callback(os.close, stdout)
-            os.dup2(2, 1)
-            stack.callback(os.dup2, stdout, 1)
-        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+    State.redirected = contextlib.ExitStack()
+    with contextlib.suppress(OSError):  # if one of the two is closed, nothing needs to be redirected
+        stdout = os.dup(1)
+        State.redirected.callback(os.close, stdout)
+        os.dup2(2, 1)
+        State.redirected.callback(os.dup2, stdout, 1)
+    State.redirected.enter_context(contextlib.redirect_stdout(sys.stderr))
+
+
+def _give_back() -> None:
+    if State.redirected is not None:
+        State.redirected.close()
+        State.redirected = None
+
+
+@contextlib.contextmanager
+def data_on_stdout() -> Iterator[None]:
+    """Inside the block, what is written to stdout gets there."""
+    was_redirected = State.redirected is not None
+    _give_back()
+    try:
         yield
+    finally:
+        if was_redirected:
+            _redirect()
 
 
 def followed(items: Iterable[Any], count: int, what: str) -> Iterator[Any]:

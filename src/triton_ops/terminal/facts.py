@@ -16,7 +16,17 @@ import typer
 from triton_ops import settings
 from triton_ops.base import NamedFile, escaped, storable
 from triton_ops.exceptions import SettingsError
-from triton_ops.terminal.console import LEAST, State, paragraph, say, tell, tell_failures, unstyled, width
+from triton_ops.terminal.console import (
+    LEAST,
+    State,
+    data_on_stdout,
+    paragraph,
+    say,
+    tell,
+    tell_failures,
+    unstyled,
+    width,
+)
 
 SCHEMA_VERSION = 1
 _GAP = "  "
@@ -153,7 +163,7 @@ class Facts:
     def save(path: Path, content: str | Sequence[str], hint: str) -> None:
         """Write a file that an option names, lines as stdout gets them; `SettingsError` if it cannot be written."""
         text = content if isinstance(content, str) else "".join(f"{escaped(unstyled(line))}\n" for line in content)
-        with SettingsError.when(f"{path} cannot be written", hint):
+        with data_on_stdout(), SettingsError.when(f"{path} cannot be written", hint):
             NamedFile(path).write(text)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import Field, fields
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from types import MappingProxyType
+from typing import Annotated, Any, TypeAlias, get_args
 
 import typer
 
@@ -35,6 +37,7 @@ def _print_json(value: bool) -> bool:
     return value
 
 
+_OPPOSITE = "--no-"
 _JSON = "Print one JSON document to stdout, and no table."
 _VERBOSE = "Show every failed config, and the trace of an error."
 Verbose = Annotated[bool, option("--verbose -v", _VERBOSE, callback=_be_verbose, expose_value=False)]
@@ -44,6 +47,8 @@ SharedJson = Annotated[bool, option("--json", _JSON, callback=_print_json, expos
 
 class Typed:
     """The options that several commands have, as the types of their parameters."""
+
+    Target: TypeAlias = Annotated[str, option("TARGET", "A shipped kernel, module:object, or file.py:object.")]
 
     Json: TypeAlias = Annotated[bool, option("--json", _JSON, callback=_print_json)]
     Shape: TypeAlias = Annotated[
@@ -57,6 +62,10 @@ class Typed:
         list[str] | None,
         option("--arg", "An argument: 64x32:bf16, [0,9]:int32, FILE.npy, PLACE:NAME, 1e-5; repeat it.", "NAME=VALUE"),
     ]
+    Config: TypeAlias = Annotated[
+        list[str] | None,
+        option("--config", "Values of tunables; repeat it, or NAME=V,NAME=V. The rest as in the default.", "NAME=V"),
+    ]
     Gpu: TypeAlias = Annotated[
         str | None, option("--gpu", "A GPU that need not be here: 'NVIDIA H200', H200, or sm_90.", "NAME")
     ]
@@ -64,38 +73,65 @@ class Typed:
     CacheDir: TypeAlias = Annotated[str | None, option("--cache-dir", settings.HELP_OF_CACHE_DIR, "DIR")]
 
 
-def with_options(value: type[Any], *names: str, **texts: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Have a command take the fields of a dataclass as options, in the place of its parameter `options`.
+def as_typed(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command as it is typed: options in the place of each parameter that is a whole value of several.
 
-    The command is called with the whole value. Only fields whose metadata say what is typed become options, and only
-    those of `names` if there are any. `texts` are the help of fields that mean something else here.
+    Such a parameter is `Annotated[CLASS, NAMES]`, with the names of options in one text, empty for all, and perhaps
+    `dict(NAME=HELP)` of those that mean something else here. The command is called with the value. It is made of these
+    options, and of the command's own that have a name of the class.
     """
-    described = {each.name: each for each in fields(value) if each.metadata and (not names or each.name in names)}
-    opposites = [name for name, each in described.items() if each.metadata["flag"].startswith("--no-")]
+    own = signature(command, eval_str=True)
+    wholes = {each.name: _Whole(*get_args(each.annotation)) for each in own.parameters.values()
+              if isinstance(next(iter(get_args(each.annotation)[1:]), None), str)}  # fmt: skip
+    if not wholes:
+        return command
+    inner = {name: each for one in wholes.values() for name, each in one.typed.items()}
 
-    def parameter(name: str) -> Parameter:
-        default, typed = described[name].default, described[name].metadata
-        default = False if name in opposites else default
-        kind = typed["type"] | None if default is None else typed["type"]
-        described_as = option(typed["flag"], texts.get(name, typed["help"]), typed["metavar"])
-        return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, described_as])
+    @wraps(command)
+    def whole(**typed: Any) -> Any:
+        rest = {name: value for name, value in typed.items() if name not in inner}
+        return command(**rest, **{name: each.value(typed) for name, each in wholes.items()})
 
-    def changed(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def whole(**typed: Any) -> Any:
-            values = {name: typed.pop(name) for name in described}
-            return command(**typed, options=value(**{**values, **{name: not values[name] for name in opposites}}))
+    parameters: list[Parameter] = []
+    for each in own.parameters.values():
+        parameters += wholes[each.name].typed.values() if each.name in wholes else [each]
+    parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
+    whole.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    whole.__annotations__ = {each.name: each.annotation for each in parameters}
+    return whole
 
-        own = signature(command, eval_str=True)
-        parameters: list[Parameter] = []
-        for each in own.parameters.values():
-            parameters += map(parameter, described) if each.name == "options" else [each]
-        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
-        whole.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        whole.__annotations__ = {each.name: each.annotation for each in parameters}
-        return whole
 
-    return changed
+class _Whole:
+    """A value whose parts are typed: the parameters of its class's `of`, else the fields whose metadata say so."""
+
+    def __init__(self, kind: Any, names: str, texts: Mapping[str, str] = MappingProxyType({})) -> None:
+        described = {each.name: each for each in fields(kind) if each.metadata}
+        own = {name: _parameter(each) for name, each in described.items()}
+        self._make: Callable[..., Any] = kind if own else kind.of
+        self._known: Mapping[str, Parameter] = own or signature(self._make, eval_str=True).parameters
+        self._opposites = [name for name, each in described.items() if each.metadata["flag"].startswith(_OPPOSITE)]
+        self.typed = {name: self._known[name] for name in names.split() or self._known}
+        self.typed |= {name: _worded(self.typed[name], text) for name, text in texts.items()}
+
+    def value(self, typed: Mapping[str, Any]) -> Any:
+        """The value, of the options that are its own; the others have their defaults."""
+        own = {name: value for name, value in typed.items() if name in self._known}
+        return self._make(**{**own, **{name: not own[name] for name in self._opposites if name in own}})
+
+
+def _worded(parameter: Parameter, text: str) -> Parameter:
+    described = copy(parameter.annotation.__metadata__[0])
+    described.help = text
+    return parameter.replace(annotation=Annotated[parameter.annotation.__origin__, described])
+
+
+def _parameter(described: Field[Any]) -> Parameter:
+    """The option of a field; a flag that is its opposite is off by default."""
+    typed = described.metadata
+    default = False if typed["flag"].startswith(_OPPOSITE) else described.default
+    kind = typed["type"] | None if default is None else typed["type"]
+    text = option(typed["flag"], typed["help"], typed["metavar"])
+    return Parameter(described.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, text])
 
 
 def folder_of(cache_dir: str | Path | None) -> Path:

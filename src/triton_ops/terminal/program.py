@@ -34,7 +34,7 @@ from triton_ops.exceptions import (
 )
 from triton_ops.terminal.console import ExitCode, State, open_streams, paragraph, say, tell, tell_failures, tell_trace
 from triton_ops.terminal.interrupts import INTERRUPTED, raised_when_interrupted, was_interrupted
-from triton_ops.terminal.option_types import SharedJson, Verbose, option
+from triton_ops.terminal.option_types import SharedJson, Verbose, as_typed, option
 
 _BARE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 _HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
@@ -77,7 +77,7 @@ class Program:
             say(*self.candidates(arguments[1:]))
             return 0
         open_streams()
-        with _messages():
+        with _messages(), State.of_command():
             return self._run(list(arguments))
 
     def _run(self, arguments: list[str]) -> int:
@@ -91,8 +91,8 @@ class Program:
                 raise KeyboardInterrupt
         except typer.Exit as end:
             return end.exit_code
-        except (KeyboardInterrupt, typer.Abort):
-            tell("interrupted")
+        except (KeyboardInterrupt, typer.Abort) as end:
+            tell(str(end) or "interrupted")
             return INTERRUPTED
         except Exception as error:  # noqa: BLE001 - the outermost frame: every error becomes one line and a code
             if was_interrupted():
@@ -189,7 +189,6 @@ class Program:
 
 @contextlib.contextmanager
 def _messages() -> Iterator[None]:
-    State.verbose = State.as_json = False
     log, handler = logging.getLogger("triton_ops"), _ToStderr()
     before = log.propagate
     log.addHandler(handler)
@@ -322,7 +321,7 @@ class _Sections(TyperGroup):
 def imported(command: _ImportedLater) -> Any:
     """The command that another one stands for, in the form of the parser under Typer, or of a function's own."""
     function, single = _named(*command.place[:2]), typer.Typer(**_BARE)
-    single.command(command.name, cls=getattr(function, "parser", TyperCommand))(function)
+    single.command(command.name, cls=getattr(function, "parser", TyperCommand))(as_typed(function))
     whole = _unconverted(typer.main.get_command(single))
     whole.params += [one for one in _shared() if not any(set(one.opts) & set(own.opts) for own in whole.params)]
     return whole

@@ -39,7 +39,7 @@ from triton_ops.exceptions import (
     alternatives,
 )
 from triton_ops.space import Config, ConfigSpace, as_tuples
-from triton_ops.terminal import tell
+from triton_ops.terminal import Typed, only_data_on_stdout, tell
 from triton_ops.values import TensorSpec, dtype_name
 
 T = TypeVar("T")
@@ -172,7 +172,7 @@ class TypedProblem:
 
     @classmethod
     def of(
-        cls, shape: str | None, dtype: str | None = None, space: list[str] | None = None, arg: list[str] | None = None
+        cls, shape: Typed.Shape = None, dtype: Typed.Dtype = None, space: Typed.Space = None, arg: Typed.Arg = None
     ) -> TypedProblem:
         """The problem of `--shape`, `--dtype`, `--space` and `--arg`; None where one is not given.
 
@@ -414,6 +414,7 @@ class _ExitError(BaseException):
 
 
 def _loaded(place: str) -> tuple[ModuleType, list[_Failure]]:
+    only_data_on_stdout()
     leave, pid, collects = os._exit, os.getpid(), gc.isenabled()
 
     def refuse(status: int) -> NoReturn:

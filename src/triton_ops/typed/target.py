@@ -23,7 +23,8 @@ from triton_ops import dispatch
 from triton_ops.backend import Arguments, FunctionKernel, Layers, Operation, standing_in
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import DeviceError, NotLoadedError, SpaceError, TargetError, alternatives
-from triton_ops.typed.problem import TypedProblem, named_object
+from triton_ops.terminal import Typed, only_data_on_stdout
+from triton_ops.typed.problem import TypedProblem, named_object, parse_config
 
 _STAND_IN = "sm_90"  # where no GPU is named
 
@@ -33,7 +34,8 @@ class TypedTarget:
     """A TARGET as somebody typed it, or as a file holds it, with the problem and the GPU that were typed beside it.
 
     `cache_dir` has the calls of decorated kernels that programs noted; `widen` is as of `launched_by`. While a TARGET
-    is imported for a `gpu`, this stands in, so that code at the top of a file finds a driver.
+    is imported for a `gpu`, this stands in, so that code at the top of a file finds a driver. `config` has the values
+    of tunables that were typed; None if none were.
     """
 
     text: str
@@ -41,6 +43,16 @@ class TypedTarget:
     problem: TypedProblem = field(default_factory=TypedProblem)
     gpu: str | None = None
     widen: bool | None = None
+    config: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(
+        cls, text: Typed.Target, shape: Typed.Shape = None, dtype: Typed.Dtype = None, arg: Typed.Arg = None,
+        space: Typed.Space = None, config: Typed.Config = None, gpu: Typed.Gpu = None, cache_dir: Typed.CacheDir = None,
+    ) -> TypedTarget:  # fmt: skip
+        """The TARGET of the options that a command has; None where one is not given."""
+        problem = TypedProblem.of(shape, dtype, space, arg)
+        return cls(text, cache_dir, problem, gpu, config=parse_config(config, "--config"))
 
     def load(self, among: Mapping[str, Any] | None = None) -> Operation | Callable[..., Any]:
         """The operation or callable that is named.
@@ -52,6 +64,7 @@ class TypedTarget:
             NotLoadedError: It is not among these objects.
             TargetError: It does not exist, cannot be imported, or is neither an operation nor callable.
         """
+        only_data_on_stdout()
         if ":" not in self.text:
             return _shipped(self.text)
         if among is None:
@@ -65,6 +78,7 @@ class TypedTarget:
 
     def object(self) -> Any:
         """The object that is named, whatever it is: an operation, a function, a kernel with or without a decorator."""
+        only_data_on_stdout()
         return self._named(self._parts[0]) if ":" in self.text else _shipped(self.text)
 
     def operation(self, lack: str) -> Operation:

@@ -6,6 +6,7 @@ import inspect
 import pickle
 from dataclasses import fields, replace
 from functools import partial
+from typing import Annotated
 
 import pytest
 import typer
@@ -13,7 +14,7 @@ import typer
 from triton_ops import Budget, Patience, SettingsError, choose, tune, tune_many, tuning
 from triton_ops.evaluation import Assignment
 from triton_ops.request import Effort, TuneOptions, TuneProblem
-from triton_ops.terminal import with_options
+from triton_ops.terminal.option_types import as_typed
 
 DEFAULTS = {each.name: each.default for each in fields(TuneOptions)}
 PROBLEM = {each.name: each.default for each in fields(TuneProblem)}
@@ -45,23 +46,21 @@ def test_a_tune_has_every_option_and_every_part_of_a_problem():
 def test_a_command_has_an_option_for_each_field_and_gets_the_whole_value(typed, options):
     given = []
 
-    @with_options(TuneOptions)
-    def command(target: str = "", *, options: TuneOptions):
+    def command(target: str = "", *, options: Annotated[TuneOptions, ""]):
         given.append((target, options))
 
-    assert {*parameters(command)} == {"target", *DEFAULTS} - {"patience", "keep"}
+    assert {*parameters(as_typed(command))} == {"target", *DEFAULTS} - {"patience", "keep"}
     app = typer.Typer(add_completion=False)
-    app.command()(command)
+    app.command()(as_typed(command))
     app(typed, standalone_mode=False)
     assert given == [("", options)]
 
 
 def test_a_command_can_take_some_of_the_fields_and_name_what_one_means_there():
-    @with_options(TuneOptions, "seed", "budget_s", budget_s="Of the whole list.")
-    def command(*, options: TuneOptions): ...
+    def command(*, options: Annotated[TuneOptions, "budget_s seed", {"budget_s": "Of the whole list."}]): ...
 
-    assert [*parameters(command)] == ["budget_s", "seed"]
-    (described,) = inspect.signature(command).parameters["budget_s"].annotation.__metadata__
+    assert [*parameters(as_typed(command))] == ["budget_s", "seed"]
+    (described,) = inspect.signature(as_typed(command)).parameters["budget_s"].annotation.__metadata__
     assert described.help == "Of the whole list."
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops.exceptions import CacheError
-from triton_ops.terminal import folder_of, followed, only_data_on_stdout, tell
+from triton_ops.terminal import Facts, folder_of, followed, only_data_on_stdout, tell
 from triton_ops.terminal.console import (
     LEAST,
     State,
@@ -142,12 +142,24 @@ def test_failures_are_told_only_if_all_is_asked_for(monkeypatch, capsys):
 
 
 def test_what_others_print_meanwhile_goes_to_stderr(capfd):
-    with only_data_on_stdout():
+    with State.of_command():
+        only_data_on_stdout()
         sys.stdout.write("of a target\n")
         os.write(1, b"of a compiler\n")
-    sys.stdout.write("data\n")
+        say("data")
+        Facts.save(Path("/dev/stdout"), "a file\n", "")
+        sys.stdout.write("of a target again\n")
+        only_data_on_stdout()
+    sys.stdout.write("after it\n")
     out, err = capfd.readouterr()
-    assert (out, "of a target" in err, "of a compiler" in err) == ("data\n", True, True)
+    assert out == "data\na file\nafter it\n"
+    assert err == "of a target\nof a compiler\nof a target again\n"
+
+
+def test_outside_of_a_command_stdout_stays_what_it_is(capfd):
+    only_data_on_stdout()
+    sys.stdout.write("of a program\n")
+    assert capfd.readouterr() == ("of a program\n", "")
 
 
 def test_items_are_passed_on_without_a_terminal():
