@@ -167,6 +167,18 @@ def test_a_command_of_a_missing_package_names_it(ended):
 
 
 @pytest.mark.processes
+def test_help_and_completion_list_the_commands_that_are_there(ended):
+    result = ended("--help", "__complete ex")
+    absent = {path.split()[0]: place for path, place in BROUGHT.items()} | {"engine": "triton_ops_serving"}
+    shown = [line.split()[0] for line in result["--help"][1].splitlines() if line.startswith("  ") and line.strip()]
+    assert set(shown) >= {path.split()[0] for section in SECTIONS.values() for path in section} - set(absent)
+    assert not set(shown) & set(absent)
+    assert result["__complete ex"][1].split("\t")[0] == "exchange"
+    named = f"More commands come with {', '.join(dict.fromkeys(absent.values()))}."
+    assert named in " ".join(result["--help"][1].split())
+
+
+@pytest.mark.processes
 def test_a_name_or_a_kernel_of_a_missing_package_names_it(alone):
     script = (
         f"names = {sorted(SHOWN)}"

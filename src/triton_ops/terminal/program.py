@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Annotated, Any, TypeAlias
 
@@ -112,8 +113,12 @@ class Program:
         places = {path: place for section in self.sections.values() for path, place in section.items()}
         root.sections = {name: list(dict.fromkeys(path.split()[0] for path in section))
                          for name, section in self.sections.items()}  # fmt: skip
+        absent = [place for place in dict.fromkeys(place for place, *_ in places.values()) if not _is_here(place)]
         for path, place in places.items():
             self._add(root, path, _ImportedLater(path, place))
+            root.commands[path.split()[0]].hidden = place[0] in absent
+        if absent:
+            root.epilog = f"{self.epilog}\n\nMore commands come with {', '.join(absent)}."
         self._add(root, "completion", _ImportedLater("completion", _COMPLETION, hidden=True))
         _unconverted(root)
         return root
@@ -314,7 +319,7 @@ class _Sections(TyperGroup):
         for title, names in self.sections.items():
             with formatter.section(title):
                 rows = [(name.ljust(width), self.commands[name].short_help or self.commands[name].help or "")
-                        for name in names]  # fmt: skip
+                        for name in names if not self.commands[name].hidden]  # fmt: skip
                 formatter.write_dl(rows)
 
 
@@ -325,6 +330,11 @@ def imported(command: _ImportedLater) -> Any:
     whole = _unconverted(typer.main.get_command(single))
     whole.params += [one for one in _shared() if not any(set(one.opts) & set(own.opts) for own in whole.params)]
     return whole
+
+
+def _is_here(place: str) -> bool:
+    """Tell whether a room, or another package, is installed."""
+    return not place.startswith("triton_ops_") or find_spec(place) is not None
 
 
 def _named(place: str, name: str) -> Any:
