@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from triton_ops import Config, ConfigSpace, GemmTiles, LauncherKernel
-from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.ship import OPTIONS
 
 Row = Mapping[str, Any]
@@ -30,6 +30,10 @@ _LEFT_OUT = {"USE_TMA": False, "SWAP_AB": False, "SPLIT_K": 1, "maxnreg": None} 
 
 class NotTunedError(SettingsError):
     """The kernels of a problem are not tuned here, for what the problem is."""
+
+
+class EngineError(TritonKernelError):
+    """A module of an engine that cannot be imported, or is of another version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,14 +89,14 @@ class OnHost:
 
 
 def imported(name: str, *names: str) -> Any:
-    """A module of an engine that has some names; TargetError where it cannot be imported, or lacks one."""
+    """A module of an engine that has some names; EngineError where it cannot be imported, or lacks one."""
     hint = "install vllm 0.33 or sglang 0.5.23: their kernels are imported, and no copy of them is here"
     try:
         module = importlib.import_module(name)
     except Exception as error:  # the engine's own code, which may fail in any way where its parts are missing
-        raise TargetError(f"{name} cannot be imported: {type(error).__name__}: {error}", hint=hint) from error
+        raise EngineError(f"{name} cannot be imported: {type(error).__name__}: {error}", hint=hint) from error
     if missing := [each for each in names if not hasattr(module, each)]:
-        raise TargetError(f"{name} is of another version: it has no {', '.join(missing)}", hint=hint)
+        raise EngineError(f"{name} is of another version: it has no {', '.join(missing)}", hint=hint)
     return module
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from triton_ops import ConfigSpace, Operation, TensorSpec, Work
 from triton_ops.base import require
-from triton_ops.exceptions import TargetError
 from triton_ops.values import Problem
 from triton_ops_serving import kernels
 from triton_ops_serving.model import EngineProblem
@@ -70,7 +69,7 @@ def _default_row(multiply: Any, recorded_by: Callable[..., Any], problem: Proble
     ]
     ask(*tensors, block, like.dtype)
     if not kernel.row:
-        raise TargetError(f"{multiply.__name__} launches another kernel here", hint="give it a table")
+        raise kernels.EngineError(f"{multiply.__name__} launches another kernel here", hint="give it a table")
     return kernel.row
 
 

@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.dispatch import Decision, Found
+from triton_ops.dispatch import LaunchedConfig
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.records import LockEntry, Lockfile
 from triton_ops.space import Config
@@ -136,9 +136,11 @@ class Answers:
             self._log.info("triton_ops: %s %s: %s", look_up.form, problem, why)
         else:
             why += f"; {len(own)} rows of the engine's own table serve" if own else "; the engine's default serves"
-        row_source = Found(config=Config({"rows": len(rows)}), rung="lockfile" if pinned else "default", why=why)
-        decision = Decision(found=row_source, kernel=look_up.form, problem=problem, device=device).counted
-        return (rows if pinned else own), decision.count.up
+        row = LaunchedConfig(
+            kernel=look_up.form, problem=problem, device=device, rung="lockfile" if pinned else "default",
+            config=Config({"rows": len(rows)}), why=why, launches=0,
+        )  # fmt: skip
+        return (rows if pinned else own), row.counted()
 
     def _facts(self, names: Iterable[str], args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """What a table is looked up by; a parameter of another version is a fact that no row has."""

@@ -193,8 +193,8 @@ class Decision:
     @property
     def counted(self) -> Decision:
         """The decision, whose launches stay counted for as long as this process lives."""
-        _counts.add(self)
-        _report_at_exit()
+        if self.count.at_end is None:
+            self.row.counted(self.count)
         return self
 
     @property
@@ -283,9 +283,16 @@ class LaunchedConfig:
     rung: str
     config: Config
     why: str
-    passed: tuple[str, ...]
-    record: str
+    passed: tuple[str, ...] = ()
+    record: str = ""
     launches: int
+
+    def counted(self, count: LaunchCount | None = None) -> Callable[[], object]:
+        """The function that counts a launch, for as long as this process lives; the count begins at 0."""
+        count = LaunchCount() if count is None else count
+        _counts.add(count, self)
+        _report_at_exit()
+        return count.up
 
     @staticmethod
     def read_report(path: str | os.PathLike[str]) -> list[LaunchedConfig]:
@@ -328,14 +335,12 @@ class _Counts:
         self._rows: dict[tuple[object, ...], LaunchedConfig] = {}
         self._guard = ForkSafeLock()
 
-    def add(self, decision: Decision) -> None:
-        count = decision.count
-        if count.at_end is None:
-            row, ended = decision.row, self._ended
-            with self._guard:
-                self._living[count] = row
-                self._add_up()
-            count.at_end = lambda number: ended.append((row, number))
+    def add(self, count: LaunchCount, row: LaunchedConfig) -> None:
+        ended = self._ended
+        with self._guard:
+            self._living[count] = row
+            self._add_up()
+        count.at_end = lambda number: ended.append((row, number))
 
     def rows(self) -> list[LaunchedConfig]:
         with self._guard:
