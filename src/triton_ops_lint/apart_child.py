@@ -33,7 +33,6 @@ from triton_ops_lint.memory_watch import (
 
 with contextlib.suppress(ImportError):  # not on Windows, where no kernel is run apart
     import resource
-from triton_ops.values import Problem
 
 _SMALL = 16  # extents up to this are counts of heads, batches or ways, and stay nearly so
 _FEW = 3
@@ -42,22 +41,24 @@ _ODD = (131, 83, 197, 67, 113, 37, 29)  # primes that differ, so that swapped ax
 _ROUND = (128, 64, 256, 16)  # where an operation takes no odd extent
 
 
-def odd_problem(operation: Operation) -> Problem:
-    """The operation's problem with as many small odd extents as it takes, of 32 or 16 bits if it takes such.
+def odd_shape(operation: Operation, dtype: str | None) -> tuple[int, ...]:
+    """The operation's shape with as many small odd extents as it takes.
 
-    Triton's interpreter computes with bfloat16 as if it held whole numbers: it is the last choice. Raises
-    TritonKernelError if the operation has no problem to begin with.
+    Raises TritonKernelError if the operation has no problem to begin with.
     """
-    dtype = _exact_dtype(operation)
     shape = _first_shape(operation, dtype)
     for _ in range(2):  # what one axis may be depends on others, such as the heads of queries on those of keys
         for axis, extent in enumerate(shape):
             shapes = ((*shape[:axis], one, *shape[axis + 1 :]) for one in _replacements(axis, extent))
             shape = next((one for one in shapes if _takes(operation, one, dtype)), shape)
-    return operation.problem(shape, dtype)
+    return shape
 
 
-def _exact_dtype(operation: Operation) -> str | None:
+def exact_dtype(operation: Operation) -> str | None:
+    """The operation's dtype of 32 or 16 bits, if it takes such.
+
+    Triton's interpreter computes with bfloat16 as if it held whole numbers: it is the last choice.
+    """
     preference = [one for one in ("float32", "float16") if one in operation.dtypes]
     return next(iter((*preference, *operation.dtypes)), None)
 
@@ -144,7 +145,8 @@ def _prepare(target: Any, shape: tuple[int, ...] | None) -> tuple[Callable[[], A
     torch.utils.deterministic.fill_uninitialized_memory = True
     if not isinstance(target, Operation):
         return target, [], "as it calls them"
-    problem = odd_problem(target) if shape is None else target.problem(shape, _exact_dtype(target))
+    dtype = exact_dtype(target)
+    problem = target.problem(odd_shape(target, dtype) if shape is None else shape, dtype)
     space = target.space_for(problem)
     config = space.default_config.with_members(space.members)
     arguments = target.materialise(problem, "cpu")
