@@ -83,6 +83,11 @@ class Built:
         facts = kernel_ir.binary_facts(target.vendor.assembly, self.binary, self.assembly)
         return Resources(shared_bytes=self.metadata["shared"], binary=binary_digest(self.binary), **facts)
 
+    @property
+    def ptx(self) -> kernel_ir.PtxText:
+        """The assembly of one for NVIDIA."""
+        return kernel_ir.PtxText(self.assembly)
+
     def machine_code(self, target: Target) -> str | None:
         """The machine code as text; None without a disassembler."""
         return self.assembly if target.vendor.allots_registers else disassembled(self.binary)

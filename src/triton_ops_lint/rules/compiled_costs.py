@@ -12,7 +12,7 @@ from triton_ops.backend import Built, CandidateError
 from triton_ops.base import counted
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.kernel_ir import AccessFact, PtxText, SourcePlace, Term
+from triton_ops.kernel_ir import AccessFact, SourcePlace, Term
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.space import UnlistedSpace
 from triton_ops.tuner import RequestedTune, Survey
@@ -203,7 +203,7 @@ def narrow_access(kernel: KernelReading) -> Iterator[Statement]:
     configs = list(known_configs(kernel))
     config = configs[0] if configs else {"num_warps": 1}
     with_tiles = kernel.with_values(config) or variant
-    widths = PtxText(_compiled(kernel, with_tiles, config).assembly).widths()
+    widths = _compiled(kernel, with_tiles, config).ptx.widths()
     files = {file for _, file, _ in widths}
     for access, cause, gap in _suspects(with_tiles):
         place = kernel.place(access)
@@ -307,7 +307,7 @@ def bank_conflict(kernel: KernelReading) -> Iterable[Statement]:
         variant = kernel.with_values(config) or kernel.variants[0]
         kinds = (one.type for one in variant.facts.accesses if one.loops)
         steps = sum(prod(kind.shape) * kind.item_bytes for kind in kinds) // _MEMORY_BYTES
-        waits = PtxText(_compiled(kernel, _contiguous(variant), config).assembly).bank_waits()
+        waits = _compiled(kernel, _contiguous(variant), config).ptx.bank_waits()
         frames = (frame for one in (*facts.accesses, *facts.reductions, *facts.products) for frame in one.frames)
         files = {frame.file.rpartition("/")[2]: frame.file for frame in frames}
         for (file, line), more in waits.items():
