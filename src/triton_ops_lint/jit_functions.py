@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from triton_ops.backend import KernelSource, Layers, dotted_name, last_name
+from triton_ops.backend import KernelSource, Layers, last_name
 from triton_ops.base import cached_property
 from triton_ops_lint.island import Island, bound_names, used_names
+from triton_ops_lint.plain import dotted_name
 
 _MOST_LAYERS = 16
 

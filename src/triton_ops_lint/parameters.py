@@ -15,14 +15,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import ATOMICS, OPERANDS, KernelSource, last_name
+from triton_ops.backend import KernelSource, last_name
 from triton_ops.base import cached_property, require
 from triton_ops_lint.jit_functions import SourceLaunch
 
-_READING = ("load", *ATOMICS)
 _SAYS = {
     **dict.fromkeys(("pointer", "base", "described", "block pointer"), ("pointer",)),
-    **dict.fromkeys(("mask", "extents", "strides", "corner", "start", "seed"), ("number",)),
+    **dict.fromkeys(("mask", "coordinates", "extents", "strides", "corner", "start", "seed"), ("number",)),
     **dict.fromkeys(("block", "shape"), ("tile",)), "end": ("number", "tile"), "type": ("type",),
 }  # fmt: skip
 """What operands say of parameters, by what they are."""
@@ -104,10 +103,9 @@ class _UsageReader:
         self._uses.callables.update(self._names(node.func))
         if isinstance(node.func, ast.Attribute) and name in ("load", "store", "gather", "scatter"):
             self._descriptor(node.func.value, KernelSource.argument(node, 0, "offsets"))
-        operands = OPERANDS.get(name, ()) if self._function.is_language(node) else ()
-        for kind, at, word in [(kind, at, word) for what, at, word in operands for kind in _SAYS.get(what, ())]:
-            place = at - (name == "to")  # which is a method alone, and counts its value
-            self._take(kind, KernelSource.argument(node, place, word, "ptr"), name)
+        operands = self._function.known_operands(node) if self._function.is_language(node) else ()
+        for kind, one in ((kind, one) for what, one in operands for kind in _SAYS.get(what, ())):
+            self._take(kind, one, name)
         kind, first = _ALIKE.get(name, ("number", len(node.args)))
         for one in node.args[first:]:
             self._take(kind, one, name)
@@ -118,10 +116,8 @@ class _UsageReader:
                 self._uses.texts.setdefault(text_name, []).append(_WORDS[str(keyword.arg)])
         self._loaded_by(node, name)
 
-    def _take(self, kind: str, node: ast.expr | None, name: str) -> None:
+    def _take(self, kind: str, node: ast.expr, name: str) -> None:
         """Take what an operand of this function says of the parameters that it is made of."""
-        if node is None:
-            return
         if kind == "number":
             self._number(node)
         elif kind == "pointer":
@@ -141,9 +137,8 @@ class _UsageReader:
         if name != "to" or not node.args or not isinstance(node.func, ast.Attribute):
             return
         if any(self._is_pointer_type(one) for one in node.args):
-            for one in (part for inner in self._expressions(node.func) for part in ast.walk(inner)):
-                if isinstance(one, ast.Call) and last_name(one) in _READING:
-                    self._loaded(one, "address")
+            for load in (load for inner in self._expressions(node.func) for load in KernelSource.loads_in(inner)):
+                self._loaded(load, "address")
         owner = node.func.value
         if _WHOLE.fullmatch(ast.unparse(node.args[0])) and isinstance(owner, ast.Call) and last_name(owner) == "load":
             self._loaded(owner, "int")
@@ -212,11 +207,10 @@ class _UsageReader:
     def _number(self, node: ast.expr) -> None:
         """Take the parameters that an expression is made of for whole numbers; loaded ones too."""
         for inner in KernelSource.expressions(node, self._function.assignments, self._counted):
-            for one in ast.walk(inner):
-                if isinstance(one, ast.Name) and one.id in self._function.own_names:
-                    self._uses.numbers.add(one.id)
-                elif isinstance(one, ast.Call) and last_name(one) in _READING:
-                    self._loaded(one, "int")
+            names = {one.id for one in ast.walk(inner) if isinstance(one, ast.Name)}
+            self._uses.numbers.update(names & self._function.own_names)
+            for load in KernelSource.loads_in(inner):
+                self._loaded(load, "int")
 
     def _loaded(self, load: ast.Call, kind: str) -> None:
         """Take what a load begins from for a pointer to numbers of a kind; an `address` stays one."""

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from triton_ops import dispatch
-from triton_ops.backend import Layers, dotted_name
+from triton_ops.backend import Layers
 from triton_ops.base import require
 
 _BUILTINS = {
@@ -27,6 +27,12 @@ _NEVER = (
     ast.Import, ast.ImportFrom, ast.ClassDef, ast.Global, ast.Nonlocal, ast.Await, ast.Yield, ast.YieldFrom, ast.With,
     ast.Try, ast.AsyncFunctionDef,
 )  # fmt: skip
+
+
+def dotted_name(node: ast.expr) -> str:
+    """A name with its dots, such as `tl.load`; empty for any other expression."""
+    text = ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+    return text if all(part.isidentifier() for part in text.split(".")) else ""
 
 
 def is_plain_import(name: str, bound: str) -> bool:

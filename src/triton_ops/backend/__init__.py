@@ -7,7 +7,7 @@ _NAMES = {
     ".compilers": "Compiler CompilerNeeds CompilesAhead PackedCompiler compiler_environment",
     ".constant_roles": "SourceRoles",
     ".descriptors": "matrix_descriptor",
-    ".kernel_source": "ATOMICS OPERANDS KernelSource dotted_name last_name",
+    ".kernel_source": "KernelSource last_name",
     ".launcher": "LauncherKernel standing_in",
     ".offline": "LaunchedKernel",
     ".operations": "Operation operation",
@@ -35,10 +35,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.compilers import compiler_environment as compiler_environment
     from triton_ops.backend.constant_roles import SourceRoles as SourceRoles
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
-    from triton_ops.backend.kernel_source import ATOMICS as ATOMICS
-    from triton_ops.backend.kernel_source import OPERANDS as OPERANDS
     from triton_ops.backend.kernel_source import KernelSource as KernelSource
-    from triton_ops.backend.kernel_source import dotted_name as dotted_name
     from triton_ops.backend.kernel_source import last_name as last_name
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
     from triton_ops.backend.launcher import standing_in as standing_in

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from triton_ops.backend.kernel_source import OPERANDS, SAME_PLACE, KernelSource, last_name
+from triton_ops.backend.kernel_source import SAME_PLACE, KernelSource, last_name
 from triton_ops.backend.origins import Layers
 
 Names: TypeAlias = "frozenset[str]"
@@ -239,11 +239,6 @@ class _Frame:
                 marks = marks.union(*(frame._marks_within(part, visited) for part in parts))
         return marks
 
-    def _operand(self, call: ast.Call, place: int, name: str) -> ast.expr | None:
-        operands = self.source.operands(call)
-        own_operand = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
-        return operands[place] if own_operand is None and place < len(operands) else own_operand
-
     def terms(self, node: ast.expr) -> _Terms:
         """An index as a sum of products; what is neither a sum nor a product is one factor."""
         if (constants := self.constants(node)) is not None:
@@ -259,7 +254,7 @@ class _Frame:
         if isinstance(node, ast.Subscript):
             return self.terms(node.value)
         if isinstance(node, ast.Call) and last_name(node) == "arange":
-            end = self._operand(node, 1, "end")
+            end = self.source.operand(node, 1, "end")
             return [(_Atom("range", ast.unparse(node), _NONE if end is None else self._within(end)),)]
         if isinstance(node, ast.Call) and last_name(node) in SAME_PLACE:
             operands = self.source.operands(node)[1 if last_name(node) == "where" else 0 :]
@@ -301,7 +296,7 @@ class _Frame:
         if (frame := self._helper(call)) is not None:
             frame.visit()
             return
-        self._visit_operands(call, name)
+        self._visit_operands(call)
         uses.products |= name in ("dot", "dot_scaled")
         if name == "static_assert" and self.depth == 0:
             uses.asserts += operands[:1]
@@ -312,15 +307,14 @@ class _Frame:
                 uses.note("group", (self.constants(each) or self._first_value(each)) if is_group else None)
         self._visit_quotient(call)
 
-    def _visit_operands(self, call: ast.Call, name: str) -> None:
+    def _visit_operands(self, call: ast.Call) -> None:
         uses = self.uses
         for keyword in call.keywords:
             kind = _KEYWORDS.get(str(keyword.arg), "")
             uses.note(kind, constants := (self.constants(keyword.value) if kind else None))
             uses.options.update(dict.fromkeys(constants or (), str(keyword.arg)))
-        for operand, place, operand_name in OPERANDS.get(name, ()):
-            use = _USES.get(operand)
-            if use is None or (node := self._operand(call, place, operand_name)) is None:
+        for operand, node in self.source.known_operands(call):
+            if (use := _USES.get(operand)) is None:
                 continue
             if use == "address":
                 uses.addresses += [term for item in _items(node) for term in self.terms(item)]

@@ -23,12 +23,12 @@ from typing import Any, Literal, TypeAlias
 from triton_ops.backend.origins import Layers
 from triton_ops.base import cached_property
 
-ATOMICS = tuple(f"atomic_{how}" for how in ("add", "max", "min", "and", "or", "xor", "xchg", "cas"))
+_ATOMICS = tuple(f"atomic_{how}" for how in ("add", "max", "min", "and", "or", "xor", "xchg", "cas"))
 _STORED = (("pointer", 0, "pointer"), ("coordinates", 1, "offsets"), ("mask", 2, "mask"))
 _LAID_OUT = (("extents", 1, "shape"), ("strides", 2, "strides"))
-OPERANDS: Mapping[str, tuple[tuple[str, int, str], ...]] = {
+_OPERANDS: Mapping[str, tuple[tuple[str, int, str], ...]] = {
     "load": (("pointer", 0, "pointer"), ("coordinates", 1, "offsets"), ("mask", 1, "mask")),
-    **dict.fromkeys(("store", *ATOMICS), _STORED),
+    **dict.fromkeys(("store", *_ATOMICS), _STORED),
     "advance": (("block pointer", 0, "base"), ("steps", 1, "offsets")),
     "make_block_ptr": (("base", 0, "base"), *_LAID_OUT, ("corner", 3, "offsets"), ("block", 4, "block_shape")),
     "make_tensor_descriptor": (("described", 0, "base"), *_LAID_OUT, ("block", 3, "block_shape")),
@@ -48,12 +48,6 @@ SAME_PLACE = {"to", "cast", "multiple_of", "max_contiguous", "broadcast_to", "ex
 _PASS_ON = SAME_PLACE | {"make_block_ptr", "advance", "make_tensor_descriptor", "trans"}
 _VALUES = {"arange", "program_id", "num_programs", "cdiv", "zeros", "full", "static_assert", "static_range", "range"}
 _FILLED = ("zeros", "full")
-
-
-def dotted_name(node: ast.expr) -> str:
-    """A name with its dots, such as `tl.load`; empty for any other expression."""
-    text = ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
-    return text if all(part.isidentifier() for part in text.split(".")) else ""
 
 
 def last_name(call: ast.Call) -> str:
@@ -166,6 +160,24 @@ class KernelSource:
             root = root.value
         is_outside = isinstance(root, ast.Name) and root.id not in self.stores and root.id not in self.own_names
         return [call.func.value, *call.args] if isinstance(call.func, ast.Attribute) and not is_outside else call.args
+
+    def operand(self, call: ast.Call, place: int, name: str) -> ast.expr | None:
+        """An operand of a call, by its name, or by its place among `operands`; None if it is not given."""
+        operands = self.operands(call)
+        own_operand = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+        return operands[place] if own_operand is None and place < len(operands) else own_operand
+
+    def known_operands(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+        """The operands of a call of Triton's language about which it says something, each with what it is."""
+        absent = "mask" if len(self.operands(call)) > len(call.args) else "coordinates"  # methods have no mask
+        several = ((what, self.operand(call, place, name)) for what, place, name in _OPERANDS.get(last_name(call), ()))
+        return ((what, node) for what, node in several if node is not None and what != absent)
+
+    @staticmethod
+    def loads_in(node: ast.expr) -> Iterator[ast.Call]:
+        """The calls in an expression that give what memory holds: loads and atomic operations."""
+        calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+        return (one for one in calls if last_name(one) in ("load", *_ATOMICS))
 
     @staticmethod
     def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
