@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from triton_ops.base import DamagedError, NamedFile, Sealed, StoredFile, fingerprint, installed_version
+from triton_ops.base import NamedFile, SealedFile, fingerprint, installed_version
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.dispatch import LaunchedConfig
 from triton_ops.exceptions import CacheError, SettingsError
@@ -275,8 +274,7 @@ def _write(tables: Sequence[FormTable], sharing: Sequence[EngineProblem], folder
             before = _bytes_of(path)
             text = file_text(tables, before, path, forms)
             content = None if before is None else before.decode(_BYTES)
-            backup = Sealed({"before": content, "exported": fingerprint(text)})
-            NamedFile(path.with_name(path.name + _BEFORE)).write(json.dumps(backup))
+            SealedFile(path.with_name(path.name + _BEFORE)).write({"before": content, "exported": fingerprint(text)})
             NamedFile(path).write(text)
     for form, table in tables:
         for row in table.rows:
@@ -292,11 +290,11 @@ def _bytes_of(path: Path) -> bytes | None:
 def _undone(path: Path, *, dry_run: bool) -> list[dict[str, Any]]:
     """Put back, or only say, what the last export replaced; CacheError where the table is not the one that it wrote."""
     backup = path.with_name(path.name + _BEFORE)
-    if not StoredFile(backup).exists:
+    if not NamedFile(backup).exists:
         return []
-    damages = (OSError, DamagedError, KeyError, AttributeError, UnicodeError)
+    damages = (OSError, KeyError, AttributeError, UnicodeError)
     with CacheError.when(f"{path} cannot be put back", f"look at {backup}", *damages):
-        content = Sealed.read(NamedFile(backup).read())
+        content = SealedFile(backup).read()
         before = None if content["before"] is None else content["before"].encode(_BYTES)
         unchanged = fingerprint(NamedFile(path).read().decode(_BYTES)) == content["exported"]
     if not unchanged:

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from triton_ops.base import DamagedError, Sealed
 from triton_ops.exceptions import CacheError
 from triton_ops.ship import ROWS, ByBatch, Format, Table, format_named
 
@@ -133,8 +132,7 @@ def file_text(tables: Sequence[FormTable], before: bytes | None, path: Path, sha
     form, table = tables[0]
     if not isinstance(form, VllmLora):
         return form.text(table)
-    with CacheError.when(f"{path} is no table", "remove it", DamagedError):
-        content = Sealed.parsed(before) if before else {}
+    content = form.object_in(path) if before else {}
     sizes = sorted({row.at[0] for _, table in tables for row in table.rows})
     for form, table in cast("Sequence[tuple[VllmLora, Table]]", tables):
         rows = ((size, table.nearest(size).config, None) for size in sizes)  # else another layer's would serve

@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base import DamagedError, NamedFile, Sealed
+from triton_ops.base import NamedFile
 from triton_ops.exceptions import SettingsError
 from triton_ops_serving.pinned import label_of
 
@@ -79,8 +79,8 @@ class Model:
         for name, number, least in (("tp", ranks, 1), ("lora-rank", adapters[0], 0), ("max-loras", adapters[1], 1)):
             if number < least:
                 raise SettingsError(f"--{name} is {number}; it must be {least} or more", hint=f"--{name} 8")
-        with SettingsError.when(f"{path} is no config.json", "name that of a model", OSError, DamagedError):
-            values = Sealed.parsed(NamedFile(path).read())
+        with SettingsError.when(f"{path} is no config.json", "name that of a model"):
+            values = NamedFile(path).parsed()
         return cls(values, ranks, expert_parallel=expert_parallel, adapters=adapters)
 
     @property

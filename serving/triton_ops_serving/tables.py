@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base import StoredFile
+from triton_ops.base import NamedFile
 from triton_ops_serving.formats import form_of
 from triton_ops_serving.model import EngineProblem
 from triton_ops_serving.pinned import variable
@@ -67,7 +67,7 @@ class Place:
         """
         form, facts = form_of(problem.form, problem.facts), self.facts(problem)
         paths = [path for folder in self.folders(problem.form) for path in form.places(folder, facts)]
-        path = next((path for path in (*first, *paths) if StoredFile(path).exists), None)
+        path = next((path for path in (*first, *paths) if NamedFile(path).exists), None)
         if path is None:
             return None
         table = form.read(path)

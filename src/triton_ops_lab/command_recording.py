@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from typer.core import TyperCommand
 
-from triton_ops.base import Folder, Host, counted
+from triton_ops.base import Host, counted
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import Effort
 from triton_ops.search import Search
@@ -170,7 +170,7 @@ def record_command(
     """Measure every config of TARGET's space for one problem, and write a recording for `triton-ops replay`."""
     if not out.name.endswith(".json.gz"):
         raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=f"write {out}.json.gz")
-    if not Folder(out.absolute().parent).exists:
+    if not out.absolute().parent.is_dir():
         raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
     try:
         tuned = target.tuned(target.load())

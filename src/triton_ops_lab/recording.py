@@ -128,8 +128,7 @@ _RUN_LINE = b'{"type":'  # the beginning of a run log
 _WORD_BYTES = 4  # the first recordings, which do not name Python, count spilled registers instead of bytes
 _CACHE_NAME = b'"tune_params"'  # a name in every cache file of Kernel Tuner
 _UNREADABLE = (
-    ArithmeticError, AttributeError, LookupError, RecursionError, SpaceError, TypeError, ValueError,
-    msgspec.ValidationError,
+    ArithmeticError, AttributeError, LookupError, OSError, RecursionError, SpaceError, TypeError, ValueError,
 )  # fmt: skip
 
 _FAILURES = {
@@ -216,9 +215,9 @@ class Recording:
 def read_recording(path: Path) -> Recording:
     """The recording, with a config that ran, in a file of any of the three forms; else `RecordingError`."""
     try:
-        recording = _recording(path, NamedFile(path).read(unpack=True))
-    except OSError as error:
-        raise RecordingError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error
+        with RecordingError.when(f"{path} cannot be read", "give a file"):
+            content = NamedFile(path).read(unpack=True)
+        recording = _recording(path, content)
     except _UNREADABLE as error:
         hint = "give a file of `triton-ops record`, a run log, or a cache file of Kernel Tuner"
         raise RecordingError(f"{path} is no recording: {type(error).__name__}: {error}", hint=hint) from error
@@ -354,7 +353,7 @@ def work_of(plain: Mapping[str, Any]) -> Work:
     if family not in _FAMILIES:
         message = f"tiles of family {family!r} are not known; known are {', '.join(_FAMILIES)}"
         raise SpaceError(message, hint="leave the tiles out; the model then makes no forecast")
-    with SpaceError.when(f"tiles of family {family} cannot be read", "", msgspec.ValidationError):
+    with SpaceError.when(f"tiles of family {family} cannot be read", ""):
         return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0), Sealed.typed(tiles, _FAMILIES[family]))
 
 

@@ -20,6 +20,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, wraps
 from importlib.machinery import PathFinder
@@ -27,10 +28,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import msgspec
-
 from triton_ops import settings
-from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, canonical_json, fingerprint
+from triton_ops.base import NamedFile, SealedFile, fingerprint
 from triton_ops.exceptions import CacheError
 from triton_ops_lint.findings import LintReport
 
@@ -54,6 +53,15 @@ class Sources:
     absent: tuple[str, ...]
     variables: tuple[str, ...]
     asked: tuple[str, ...]  # paths whose state the code of the file asked for, and folders that it listed
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A report with the state of its sources when it was made."""
+
+    state: str
+    sources: Sources
+    report: LintReport
 
 
 class Recorder:
@@ -117,7 +125,7 @@ class Recorder:
         paths = {os.path.abspath(path) for path in rest}  # noqa: PTH100
         own = (path for path in sorted(paths) if not path.startswith(others) and not path.endswith(".pyc"))
         absent = sorted(self._absent - sys.stdlib_module_names - set(packages))
-        files = tuple(path for path in own if StoredFile(path).exists)
+        files = tuple(path for path in own if NamedFile(Path(path)).exists)
         return Sources(files, packages, tuple(absent), tuple(sorted(self._variables())), tuple(sorted(self._asked)))
 
 
@@ -168,35 +176,28 @@ class KeptReports:
         importlib.invalidate_caches()
 
     @staticmethod
-    def place(target: str, root: Path, options: Any) -> StoredFile:
+    def place(target: str, root: Path, options: Any) -> SealedFile:
         """The place of the report of a target in a package below `root`, by the options of the lint."""
         key = fingerprint([target, settings.current_folder(), str(root), asdict(options), sys.path])
-        return StoredFile(settings.cache_dir() / FOLDER / f"{key}.json")
+        return SealedFile(settings.cache_dir() / FOLDER / f"{key}.json", settings.cache_dir())
 
-    def read(self, place: StoredFile, file: Path, root: Path) -> LintReport | None:
+    def read(self, place: SealedFile, file: Path, root: Path) -> LintReport | None:
         """The report of a target in a file; None if there is none that still holds."""
         try:
-            Folder(Path(place.path).parent).within(settings.cache_dir())
-            entry = Sealed.read(place.read())
-            if entry["state"] != self._state(file, root, Sources(**entry["sources"])):
-                return None
-            return Sealed.typed(entry["report"], LintReport)
-        except (OSError, DamagedError, LookupError, TypeError, ValueError, msgspec.ValidationError):
+            entry: _Entry = place.read(_Entry)
+            return entry.report if entry.state == self._state(file, root, entry.sources) else None
+        except (OSError, ValueError):
             return None  # there is none, it is another version's, or damaged
 
-    def write(self, place: StoredFile, file: Path, root: Path, report: LintReport, sources: Sources) -> None:
+    def write(self, place: SealedFile, file: Path, root: Path, report: LintReport, sources: Sources) -> None:
         """Keep a report, unless a source is younger than this run."""
         state = self._state(file, root, sources)
         times = [_row(path)[-1] for path in (str(file), *sources.files, *sources.asked)]
         times += [self._tree(place)[1] for place in sources.packages.values() if _is_installed(place)]
         if max(times) > self._began_ns - _LATE_NS:
             return
-        entry = Sealed({"state": state, "sources": asdict(sources), "report": asdict(report)})
-        try:
-            Folder(Path(place.path).parent).ensure(Folder(settings.cache_dir()).ensure())
-            place.replace(canonical_json(entry))
-        except (OSError, CacheError, ValueError):
-            return
+        with suppress(CacheError):
+            place.write(asdict(_Entry(state, sources, report)))
 
     def _state(self, file: Path, root: Path, sources: Sources) -> str:
         variables = dict(settings.environment())
@@ -232,7 +233,7 @@ def _tree(place: str) -> tuple[str, int]:
 
 
 def _files_below(place: str) -> Iterable[str]:
-    if not Folder(place).exists:
+    if NamedFile(Path(place)).exists:
         yield place
         return
     for folder, folders, names in os.walk(place):

@@ -16,11 +16,12 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.backend import Packed
-from triton_ops.base import Folder, is_positive, require
+from triton_ops.base import is_positive, require
 from triton_ops.device import CpuLoad, Turns, probe
-from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
+from triton_ops.exceptions import SettingsError, TuningFailedError
 from triton_ops.records import cache_folder
 from triton_ops.request import Effort, Patience, TuneOptions
+from triton_ops.settings import expanded
 from triton_ops.values import Status, Tolerance
 from triton_ops_torch.backends import option_values
 from triton_ops_torch.compile_mode import (
@@ -120,10 +121,10 @@ def _collecting(folder: Any) -> Path:
     """The folder for logs and traces, which is made here: what cannot be kept is not worth minutes of compiling."""
     if not isinstance(folder, (str, Path)) or not str(folder):
         raise SettingsError(f"collect is {folder!r}; it must be the path of a folder", hint='collect="traces"')
-    try:
-        return Folder(folder).ensure()
-    except CacheError as error:
-        raise SettingsError(f"nothing can be collected: {error.message}", hint="name another folder") from error
+    path = expanded(folder)
+    with SettingsError.when(f"nothing can be collected in {path}", "name another folder"):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def _modes(modes: Any) -> tuple[CompileMode, ...]:

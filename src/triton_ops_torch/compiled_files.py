@@ -28,7 +28,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import logging
 import os
 import re
@@ -36,26 +35,15 @@ import shutil
 import stat
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from triton_ops import settings
-from triton_ops.base import (
-    AppendedFile,
-    CodeFolder,
-    DamagedError,
-    Folder,
-    NamedFile,
-    Sealed,
-    StoredFile,
-    TemporaryFolder,
-    fingerprint,
-    require,
-)
+from triton_ops.base import CodeFolder, NamedFile, SealedFile, fingerprint, require
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.settings import expanded
@@ -69,42 +57,50 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9_.-]+")
 _MOST_LINES = 4000
 
 
+@dataclass(frozen=True)
+class _Finished:
+    """What was found of a mode."""
+
+    loaded: Loaded
+    lines: list[str]
+
+
 class RunFolder:
     """The files of one comparison; without `resume` those of an interrupted run are removed."""
 
     def __init__(self, path: Path, *, resume: bool = True) -> None:
-        self.path = _safe_folder(path, "--cache-dir")
+        self.path = _safe_folder(path)
         if not resume:
             self.remove()
-        self._file = AppendedFile(self.path / "modes.jsonl", _LOSS)
-        self._entries = dict(self._read())
 
     def finished(self, mode: CompileMode) -> tuple[Loaded, list[str]] | None:
         """Answer and compiler's lines of a mode that an interrupted run has compiled; None if it has not."""
-        return self._entries.get(_identity(mode))
+        try:
+            entry: _Finished = self._answer(mode).read(_Finished)
+            return entry.loaded, entry.lines
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _log.warning("%s cannot be read (%s): %s", self.path, error.strerror or error, _LOSS)
+            return None
 
     def keep(self, mode: CompileMode, loaded: Loaded, lines: list[str]) -> None:
-        """Keep what was found of a mode."""
-        entry = {"mode": _identity(mode), "loaded": msgspec.to_builtins(loaded), "lines": lines[-_MOST_LINES:]}
-        self._file.append(entry)
-        self._entries[_identity(mode)] = (loaded, lines)
+        """Keep what was found of a mode; a warning says what is lost where that is not possible."""
+        try:
+            self._answer(mode).write(msgspec.to_builtins(_Finished(loaded, lines[-_MOST_LINES:])))
+        except CacheError as error:
+            _log.warning("%s: %s", error.message, _LOSS)
 
     def of(self, mode: CompileMode) -> Path:
         """The folder of what a mode's compiler makes; a `CacheError` if another user could write it by now."""
-        return _safe_folder(self.path / f"{file_name(mode.name)}-{_identity(mode)[:8]}", "--cache-dir")
+        return _safe_folder(self.path / f"{file_name(mode.name)}-{_identity(mode)[:8]}")
 
     def remove(self) -> None:
         """Remove the folder; it holds only what this comparison and its compilers have put there."""
         shutil.rmtree(self.path, ignore_errors=True)  # follows no link
 
-    def _read(self) -> Iterator[tuple[str, tuple[Loaded, list[str]]]]:
-        try:
-            for line in StoredFile(self.path / "modes.jsonl").lines():
-                with contextlib.suppress(DamagedError, msgspec.ValidationError, KeyError):
-                    entry = Sealed.read(line)
-                    yield str(entry["mode"]), (Sealed.typed(entry["loaded"], Loaded), list(entry["lines"]))
-        except OSError as error:
-            _log.warning("%s cannot be read (%s): %s", self.path, error.strerror or error, _LOSS)
+    def _answer(self, mode: CompileMode) -> SealedFile:
+        return SealedFile(self.path / f"{_identity(mode)}.json")
 
 
 @contextlib.contextmanager
@@ -113,27 +109,19 @@ def run_folder(cache_dir: Path, key: str, *, resume: bool) -> Iterator[RunFolder
 
     A `CacheError` if there is no folder that only this user can write.
     """
-    try:
-        path = CodeFolder((Folder(cache_dir).ensure() / _FOLDER_NAME / key).absolute()).private()
-    except OSError as error:
-        _log.warning("%s keeps no compiled code (%s): %s", error.filename, error.strerror, _LOSS)
-        with contextlib.ExitStack() as undo:
-            undo.callback(TemporaryFolder.discard, place := TemporaryFolder.own())
-            yield RunFolder(_safe_folder(place, "TMPDIR"))
-        return
     wait = "another process compares this model; waiting"
-    with Folder(path.parent).locked(f"{path.name}.lock", waiting=lambda: _log.warning(wait)):
+    with CodeFolder(cache_dir / _FOLDER_NAME / key).held(cache_dir, _LOSS, wait) as path:
         yield RunFolder(path, resume=resume)
 
 
-def _safe_folder(path: Path, named_by: str) -> Path:
+def _safe_folder(path: Path) -> Path:
     """A folder for compiled code, which is made if it is missing; a `CacheError` if another user could write it."""
     try:
         return CodeFolder(path).private()
     except OSError as error:
         raise CacheError(
             f"{error.filename or path} is not used for compiled code: {error.strerror}",
-            hint=f"name another folder with {named_by}",
+            hint="name another folder with --cache-dir, or with TMPDIR",
         ) from error
 
 
@@ -167,6 +155,18 @@ class _Earlier(NamedTuple):
     there: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True)
+class _Listed:
+    """What a run has collected: its comparison, and the hash of each file."""
+
+    comparison: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+def _list_in(own: Path) -> SealedFile:
+    return SealedFile(own / _LIST, own.parent)
+
+
 class Collection:
     """Logs and traces that are collected of each mode; without a folder nothing is."""
 
@@ -198,12 +198,13 @@ class Collection:
         """
         if (own := self._own(mode)) is None:
             return ""
-        NamedFile(Folder(place).ensure() / _LOG).write("".join(f"{line}\n" for line in lines))
+        place.mkdir(parents=True, exist_ok=True)
+        NamedFile(place / _LOG).write("".join(f"{line}\n" for line in lines))
         replaced = _remove_collected(own)
         files = {name: _hash(place / name) for name in _files(place)}
-        NamedFile(Folder(own).ensure() / _LIST).write(json.dumps(Sealed({"comparison": comparison, "files": files})))
+        _list_in(own).write({"comparison": comparison, "files": files})
         for name in files:
-            Folder((own / name).parent).ensure()
+            (own / name).parent.mkdir(parents=True, exist_ok=True)
             NamedFile(own / name).write(NamedFile(place / name).read())
         return f"replaces what an earlier run collected in {own}: {', '.join(replaced)}" if replaced else ""
 
@@ -212,24 +213,20 @@ class Collection:
 
 
 def _earlier_run(own: Path) -> _Earlier:
-    try:
-        Folder(own).within(own.parent)
-    except FileNotFoundError:
-        return _Earlier()
-    except OSError as error:  # such as a link of another user's, behind which somebody's files lie
-        raise SettingsError(f"{own} is not collected into: {error.strerror}", hint="name another folder") from error
+    listed = _Listed()
+    # A list that is damaged, or behind a link of another user's, would have somebody's files taken for a run's.
+    what = f"{own} holds no list of what a run has collected"
+    with SettingsError.when(what, "name another folder"), contextlib.suppress(FileNotFoundError):
+        listed = _list_in(own).read(_Listed)
     there = frozenset(_files(own))
-    comparison, files = "", {}
-    with contextlib.suppress(OSError, DamagedError, KeyError, TypeError, ValueError):  # then nothing is listed
-        content = Sealed.read(NamedFile(own / _LIST).read())
-        comparison, files = str(content["comparison"]), {**content["files"], _LIST: _hash(own / _LIST)}
+    files = {**listed.files, _LIST: _hash(own / _LIST)}
     for name in there:
         if files.get(name) != _hash(own / name):
             raise SettingsError(
                 f"{own / name} is not what a run has collected, and would lie among what is collected now",
                 hint="collect into another folder, or remove it",
             )
-    return _Earlier(comparison, frozenset(files), there)
+    return _Earlier(listed.comparison, frozenset(files), there)
 
 
 def _remove_collected(own: Path) -> list[str]:

@@ -43,7 +43,6 @@ import contextlib
 import hashlib
 import importlib
 import io
-import json
 import os
 import re
 import shutil
@@ -63,17 +62,7 @@ from triton_ops.backend.callables import ptxas_version
 from triton_ops.backend.origins import INTERPRETED, Layers
 from triton_ops.backend.portable import Packed
 from triton_ops.backend.roles import CandidateError
-from triton_ops.base import (
-    DamagedError,
-    Folder,
-    ForkSafeLock,
-    Sealed,
-    StoredFile,
-    fingerprint,
-    import_in_order,
-    require,
-    warn,
-)
+from triton_ops.base import ForkSafeLock, SealedFile, fingerprint, import_in_order, require, warn
 from triton_ops.device import VENDORS, Target
 from triton_ops.exceptions import CacheError, KernelTypeError, MissingDependencyError, SettingsError, TargetError
 from triton_ops.settings import expanded
@@ -300,7 +289,6 @@ def _version(package: str) -> str:
 
 KEPT = "triton-ops-triton-key.json"
 _READ = (".py", ".so")  # the files of the package that the key may depend on
-_LIMIT_BYTES = 1 << 20  # the key has 65 bytes for each of 60 files
 
 
 def ready_key() -> None:
@@ -335,15 +323,14 @@ def package_state(package: Path) -> str:
 
 def keep(path: Path, files: str, key: str) -> None:
     """Keep a key beside the state of the files that it was made from; a folder that cannot be written keeps nothing."""
-    with contextlib.suppress(OSError, CacheError):
-        Folder(path.parent).ensure()
-        StoredFile(path).replace(json.dumps(Sealed({"files": files, "key": key})))
+    with contextlib.suppress(CacheError):
+        SealedFile(path).write({"files": files, "key": key})
 
 
 def _stored_key(path: Path, files: str) -> str | None:
     try:
-        content = Sealed.read(StoredFile(path).read(_LIMIT_BYTES))
-    except (OSError, DamagedError):
+        content = SealedFile(path).read()
+    except OSError:
         return None
     key = content.get("key")
     return key if content.get("files") == files and isinstance(key, str) else None

@@ -4,7 +4,7 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
     ".code_folders": "CodeFolder TemporaryFolder",
-    ".files": "AppendedFile NamedFile StoredFile",
+    ".files": "AppendedFile NamedFile SealedFile StoredFile",
     ".folders": "Folder ForkSafeLock OwnFile at_fork cached_property",
     ".host": "Host Process available bar_console base_class import_in_order installed_version is_as_published require",
     ".page": "Page",
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from triton_ops.base.code_folders import TemporaryFolder as TemporaryFolder
     from triton_ops.base.files import AppendedFile as AppendedFile
     from triton_ops.base.files import NamedFile as NamedFile
+    from triton_ops.base.files import SealedFile as SealedFile
     from triton_ops.base.files import StoredFile as StoredFile
     from triton_ops.base.folders import Folder as Folder
     from triton_ops.base.folders import ForkSafeLock as ForkSafeLock

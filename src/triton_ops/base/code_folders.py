@@ -20,8 +20,8 @@ from pathlib import Path
 
 import platformdirs
 
-from triton_ops.base.folders import OTHERS, flags, left_behind, user
-from triton_ops.base.texts import warn_once
+from triton_ops.base.folders import OTHERS, Folder, flags, left_behind, user
+from triton_ops.base.texts import warn, warn_once
 from triton_ops.exceptions import CacheError
 
 with contextlib.suppress(ImportError):  # not on Windows
@@ -142,6 +142,25 @@ class CodeFolder:
         if here.lstat().st_uid != user() or here.lstat().st_mode & OTHERS:
             raise PermissionError(errno.EPERM, "another user could write it", str(here))
         return here
+
+    @contextlib.contextmanager
+    def held(self, root: Path, loss: str, wait: str) -> Iterator[Path]:
+        """The private folder, below a folder that is made first, while no other process has it.
+
+        Where it is not private, a warning says the `loss`, and a temporary one serves, which is removed at the end.
+        While another process has it, the `wait` is said once.
+        """
+        Folder(root).ensure()
+        try:
+            path = CodeFolder(self.path.absolute()).private()
+        except OSError as error:
+            warn("%s keeps no compiled code (%s): %s", error.filename, error.strerror, loss)
+            with contextlib.ExitStack() as undo:
+                undo.callback(TemporaryFolder.discard, place := TemporaryFolder.own())
+                yield place
+            return
+        with Folder(path.parent).locked(f"{path.name}.lock", waiting=lambda: warn(wait)):
+            yield path
 
     def trusted(self, name: str) -> Path:
         """The folder of a cache that executes what it holds: this, unless another user could put something there.

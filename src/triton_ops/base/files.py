@@ -26,6 +26,7 @@ from triton_ops.exceptions import CacheError
 
 LONGEST_LINE_BYTES = 4 << 20  # a trial's line has about 1 KB, a head's with 10,000 listed configs about 1 MB
 LARGEST_LOG_BYTES = 1 << 30  # an exhaustive run of 10^6 configs
+_LARGEST_SEALED_BYTES = 64 << 20
 _LAST_BYTES = 64 << 10
 
 
@@ -234,14 +235,37 @@ class AppendedFile:
             logging.getLogger("triton_ops").log(level, "%s cannot be written (%s): %s", self.path, reason, self._loss)
 
 
-def _text(entry: Mapping[str, Any]) -> str:
-    """The line of an entry. What JSON cannot hold, as half of a character in a message, is replaced."""
+def _text(entry: Mapping[str, Any], indent: int | None = None) -> str:
+    """The sealed text of an entry. What JSON cannot hold, as half of a character in a message, is replaced."""
     try:
-        text = json.dumps(Sealed(entry), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(Sealed(entry), ensure_ascii=False, allow_nan=False, indent=indent)
         text.encode()
     except ValueError:
-        text = json.dumps(Sealed(storable(entry)), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(Sealed(storable(entry)), ensure_ascii=False, allow_nan=False, indent=indent)
     return text
+
+
+class SealedFile:
+    """A file that holds one value as JSON with its checksum, by its path; it need not exist.
+
+    The folders between `root` and the file are judged by the rule of `folders`; None where somebody has chosen the
+    file's own folder.
+    """
+
+    def __init__(self, path: Path, root: Path | None = None) -> None:
+        self.path, self._root = path, root or path.parent
+
+    def read(self, kind: Any = dict[str, Any]) -> Any:
+        """The value, of this type; OSError: it cannot be read, was damaged, or is of another type."""
+        Folder(self.path.parent).within(self._root)
+        return Sealed.typed(Sealed.read(StoredFile(self.path).read(_LARGEST_SEALED_BYTES)), kind)
+
+    def write(self, content: Mapping[str, Any]) -> None:
+        """Put an object in its place, as a whole or not at all, and make its folder; CacheError if it cannot be."""
+        with CacheError.when(f"{self.path} cannot be written", "name a folder that can be written"):
+            Folder(self.path.parent).ensure(Folder(self._root).ensure())
+            Folder(self.path.parent).sweep(only=self.path.name)
+            StoredFile(self.path).replace(f"{_text(content, 2)}\n")
 
 
 LARGEST_NAMED_BYTES = 1 << 30
@@ -260,6 +284,11 @@ class NamedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    @property
+    def exists(self) -> bool:
+        """True if the path leads to a regular file; False where that cannot be told."""
+        return StoredFile(self.path).exists
 
     def read(self, limit_bytes: int = LARGEST_NAMED_BYTES, *, unpack: bool = False) -> bytes:
         """The content of a regular file or of a pipe; to `unpack` is to make UTF-8 of gzipped data and of UTF-16 too.
@@ -286,6 +315,10 @@ class NamedFile:
         if "\0" in text or text.count("\N{REPLACEMENT CHARACTER}") > _MOST_STRANGE * len(text):
             raise OSError(errno.EINVAL, "it is no text: packed data, or of another encoding than UTF-8 and UTF-16")
         return text
+
+    def parsed(self) -> dict[str, Any]:
+        """The JSON object in it; OSError as of `read`, and if it holds none."""
+        return Sealed.parsed(self.read())
 
     def write(self, content: str | bytes) -> None:
         """Write it, text as UTF-8.

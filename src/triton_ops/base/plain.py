@@ -16,7 +16,7 @@ from copy import deepcopy
 from numbers import Real
 from typing import Annotated, Any, ClassVar, NoReturn, TypeAlias, TypeVar
 
-from msgspec import Meta, convert
+from msgspec import Meta, ValidationError, convert
 
 from triton_ops.base.folders import ForkSafeLock
 
@@ -95,8 +95,8 @@ def _frozen(value: Any) -> Any:
 _MOST_CONTAINERS = 2_000_000  # lists and objects in one text, which take about 200 MB; a record has ten
 
 
-class DamagedError(ValueError):
-    """A text is no JSON object, or not the one that was written."""
+class DamagedError(OSError):
+    """A text is no JSON object, not the one that was written, or of another type: its file cannot be read."""
 
 
 class Sealed(dict[str, Any]):
@@ -167,13 +167,16 @@ class Sealed(dict[str, Any]):
 
     @classmethod
     def typed(cls, content: Any, kind: type[T], decode: Callable[[type, Any], Any] | None = None) -> T:
-        """Plain values as a type, as of `msgspec.convert` with this hook; by one thread at a time.
+        """Plain values as a type, as of `msgspec.convert` with this hook; DamagedError if they are of another type.
 
         The first conversion to a dataclass tells msgspec of its fields, and ends the process of a thread that converts
-        to it before all are told.
+        to it before all are told. One thread at a time therefore converts.
         """
-        with cls.TYPES:
-            return convert(content, kind, dec_hook=decode)
+        try:
+            with cls.TYPES:
+                return convert(content, kind, dec_hook=decode)
+        except ValidationError as error:
+            raise DamagedError(str(error)) from error
 
     @staticmethod
     def check_size(text: bytes) -> None:

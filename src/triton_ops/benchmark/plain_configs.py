@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from triton_ops import settings
-from triton_ops.base import Sealed, fingerprint
+from triton_ops.base import DamagedError, Sealed, fingerprint
 from triton_ops.device import probe
 from triton_ops.exceptions import CacheError, ConfigValueError, EmptySpaceError, SettingsError
 from triton_ops.records import Codec, DirectoryStore, LayeredStore, MemoryStore
@@ -52,7 +52,7 @@ class _StoredConfig:
 
 
 def _decode(content: Mapping[str, Any]) -> _StoredConfig:
-    with CacheError.when("it is not well formed", "", msgspec.ValidationError, ConfigValueError):
+    with CacheError.when("it is not well formed", "", DamagedError, ConfigValueError):
         entry = Sealed.typed(dict(content), _StoredConfig)
         _json_value(entry.config, "config")
         _json_value(entry.key.problem_size, "problem_size")

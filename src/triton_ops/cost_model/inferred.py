@@ -508,7 +508,7 @@ class Readings:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Readings:
         """The readings that `as_json` wrote; `SpaceError` if they cannot be read."""
-        errors = LookupError, TypeError, ValueError, msgspec.ValidationError
+        errors = LookupError, OSError, TypeError, ValueError
         with SpaceError.when("what was read of the kernel cannot be read again", "", *errors):
             readings = cls(tuple(str(name) for name in plain["names"]))
             for row in plain["works"]:

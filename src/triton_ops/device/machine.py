@@ -12,7 +12,6 @@ units for its dtype do. Every rate is given beside its share of the limit. Sourc
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,13 +20,12 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from triton_ops.base import Folder, Frozen, NotNegative, Sealed, StoredFile, warn
+from triton_ops.base import Frozen, NotNegative, Sealed, SealedFile, warn
 from triton_ops.device.datasheets import LIMITS, DeviceSpec, UnitLimits
-from triton_ops.exceptions import CacheError, DeviceError
+from triton_ops.exceptions import DeviceError
 
 _KIND = "triton-ops calibration"
 _VERSION = 1
-_LARGEST_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +51,7 @@ class Calibration:
     def save(self, folder: Path) -> Path:
         """Write it beside the records; returns the file."""
         path = calibration_path(folder, self.device)
-        content = Sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(self)})
-        with CacheError.when(f"{path} cannot be written", hint="name a folder that can be written, with --cache-dir"):
-            Folder(path.parent).ensure(Folder(folder).ensure())
-            Folder(path.parent).sweep()
-            StoredFile(path).replace(json.dumps(content, indent=2) + "\n")
+        SealedFile(path, folder).write({"kind": _KIND, "schema_version": _VERSION, **asdict(self)})
         return path
 
     @classmethod
@@ -65,8 +59,7 @@ class Calibration:
         """The calibration of `device` in `folder`; None if there is none, None and a warning if it cannot be read."""
         path = calibration_path(folder, device)
         try:
-            Folder(path.parent).within(folder)
-            content = Sealed.read(StoredFile(path).read(_LARGEST_BYTES))
+            content = SealedFile(path, folder).read()
             if content.get("kind") != _KIND or content.get("schema_version") != _VERSION:
                 raise ValueError("it is of another kind or version")
             calibration = Sealed.typed(content, Calibration)
@@ -75,7 +68,7 @@ class Calibration:
             return calibration
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError, msgspec.ValidationError) as error:
+        except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             warn("%s is ignored: %s; `triton-ops calibrate` makes it anew", path, reason)
             return None

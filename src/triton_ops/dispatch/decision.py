@@ -22,8 +22,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-import msgspec
-
 from triton_ops import settings
 from triton_ops.base import ForkSafeLock, NamedFile, Sealed, at_fork, canonical_json, warn
 from triton_ops.base import counted as number_of
@@ -305,7 +303,7 @@ class LaunchedConfig:
         with CacheError.when(f"{where} cannot be read", "name a report"):
             text = NamedFile(where).read()
         what = f"{where} is no report of launches of this version"
-        errors = ValueError, KeyError, SpaceError, msgspec.ValidationError
+        errors = OSError, ValueError, KeyError, SpaceError
         with CacheError.when(what, "TRITON_OPS_REPORT=FILE lets a process write one", *errors):
             content = Sealed.parsed(text)
             if (content["kind"], content["schema_version"]) != (KIND, SCHEMA_VERSION):

@@ -415,7 +415,7 @@ def _build(content: Mapping[str, Any]) -> Lockfile:
     plain = [{name: value for name, value in entry.items() if name != Sealed.CHECKSUM} for entry in content["entries"]]
     for entry in plain:
         _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
-    errors = msgspec.ValidationError, SpaceError, TypeError, ValueError, RecursionError
+    errors = DamagedError, SpaceError, TypeError, ValueError, RecursionError
     with LockfileError.when("it is not well formed", "`triton-ops lock` writes one", *errors):
         for entry in plain:
             if isinstance(origin := entry.get("origin"), dict):

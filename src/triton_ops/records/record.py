@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 import msgspec
 
 from triton_ops import settings, values
-from triton_ops.base import Count, Extent, NotNegative, Plain, Sealed, storable
+from triton_ops.base import Count, DamagedError, Extent, NotNegative, Plain, Sealed, storable
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config
 from triton_ops.values import Argument, Conclusion, Key, Resources
@@ -276,7 +276,7 @@ def encode(record: Record) -> dict[str, Any]:
 
 def decode(content: Mapping[str, Any]) -> Record:
     """The record in decoded JSON; CacheError if a field is missing or ill-typed, or a config has a wrong value."""
-    with CacheError.when("the record is not well formed", "tune again", msgspec.ValidationError, SpaceError):
+    with CacheError.when("the record is not well formed", "tune again", DamagedError, SpaceError):
         return Sealed.typed(dict(content), Record, Config.decode)
 
 

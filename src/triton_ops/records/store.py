@@ -41,7 +41,7 @@ def converted(line: bytes, kind: Any) -> Any:
     """The value of a type, which may be a union, in a line that carries its checksum; DamagedError if there is none."""
     try:
         return Sealed.typed(Sealed.read(line), kind, Config.decode)
-    except (msgspec.ValidationError, SpaceError, RecursionError) as error:
+    except (SpaceError, RecursionError) as error:
         raise DamagedError(str(error)) from error
 
 

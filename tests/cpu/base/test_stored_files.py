@@ -16,11 +16,13 @@ from triton_ops.base import (
     Folder,
     NamedFile,
     Sealed,
+    SealedFile,
     StoredFile,
     files,
 )
 from triton_ops.base.files import append_line, read_all, unpacked
 from triton_ops.base.folders import open_regular
+from triton_ops.exceptions import CacheError
 
 DESCRIPTORS = Path("/proc/self/fd")
 LINUX = pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="needs Linux's list of open files")
@@ -189,6 +191,28 @@ def test_what_json_cannot_hold_is_replaced_in_an_entry(tmp_path):
     file.append({"text": "half \ud800", "number": float("nan"), "umlaut": "ü"}, durable=False)
     assert entries(tmp_path / "log") == [{"text": "half ?", "number": None, "umlaut": "ü"}]
     assert "ü".encode() in (tmp_path / "log").read_bytes()
+
+
+def test_a_sealed_file_is_read_only_as_what_was_written_and_where_nobody_else_could_put_it(tmp_path):
+    path = tmp_path / "inner" / "file.json"
+    file = SealedFile(path, tmp_path)
+    with pytest.raises(FileNotFoundError):
+        file.read()
+    file.write({"text": "half \ud800", "count": 2})
+    assert file.read() == {"text": "half ?", "count": 2}
+    assert file.read(dict[str, str | int])["count"] == 2
+    with pytest.raises(OSError, match="Expected `str`, got `int`"):
+        file.read(dict[str, str])
+    path.write_text(path.read_text().replace("2", "3"))
+    with pytest.raises(OSError, match="its checksum is not that of its content"):
+        file.read()
+    path.parent.rename(tmp_path / "away")
+    path.parent.symlink_to(tmp_path / "away")
+    tmp_path.chmod(0o1777)
+    with pytest.raises(OSError, match="it is a link, not a folder"):
+        file.read()
+    with pytest.raises(CacheError, match="it is a link, not a folder"):
+        file.write({})
 
 
 def test_a_line_that_begins_a_file_has_the_files_name_written_to_disk(tmp_path, monkeypatch):

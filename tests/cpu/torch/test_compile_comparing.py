@@ -330,7 +330,7 @@ def test_what_no_run_has_collected_is_not_removed(compared, tmp_path, name, coll
     (kept / name).write_text("mine")
     before = {path: path.read_text() for path in kept.rglob("*") if path.is_file()}
     fake = machine()
-    with pytest.raises(SettingsError, match="is not what a run has collected"):
+    with pytest.raises(SettingsError, match="what a run has collected"):
         compared(fake, collect=tmp_path / "kept")
     assert fake.started == [], "before any work"
     assert {path: path.read_text() for path in kept.rglob("*") if path.is_file()} == before
@@ -345,7 +345,7 @@ def test_nothing_is_collected_behind_a_link_that_another_user_planted(compared, 
     (folder / "default").symlink_to(outside)
     os.chown(folder / "default", 65534, 65534, follow_symlinks=False)
     fake = machine()
-    with pytest.raises(SettingsError, match="is not collected into: it is a link"):
+    with pytest.raises(SettingsError, match="no list of what a run has collected: it is a link"):
         compared(fake, collect=folder)
     assert (fake.started, list(outside.iterdir())) == ([], [])
 
