@@ -154,9 +154,10 @@ def ordinary_launches() -> Iterator[list[Any]]:
 
 
 @contextmanager
-def compiled_anew(kernel: TritonKernel) -> Iterator[None]:
-    """Take nothing from the disk cache, nor from what this process has compiled of the kernel."""
-    Layers.of(kernel.function)[-1].device_caches.clear()
+def compiled_anew(kernel: Any) -> Iterator[None]:
+    """Take nothing from the disk cache, nor from what this process has compiled of a kernel of one JIT function."""
+    if hasattr(kernel, "function"):
+        Layers.of(kernel.function)[-1].device_caches.clear()
     with never_cached():
         yield
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from triton_ops.backend import Arguments, Kernel, LauncherKernel, Operation, ScratchAllocator, launches_are_taken
+from triton_ops.backend import Arguments, Kernel, Operation
 from triton_ops.base import require
-from triton_ops.dispatch import beside, config_for
+from triton_ops.dispatch import ShippedKernel, beside
 from triton_ops.exceptions import (
     ConfigValueError,
     DeviceError,
@@ -26,10 +23,8 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.request import spec_of
 from triton_ops.space import Config
-from triton_ops.values import Problem, TensorSpec, contiguous_stride, is_fake
-from triton_ops_kernels.composed import FormsKernel
+from triton_ops.values import TensorSpec, contiguous_stride, is_fake
 
 if TYPE_CHECKING:
     import torch
@@ -156,88 +151,28 @@ class OwnConfigs:
         return checked
 
 
-@dataclass(frozen=True)
-class ShippedKernel:
-    """A kernel of this package: its operation, the configs that it takes from its callers, and its launch.
+def shipped(
+    name: str, kernel: Kernel, problems: ModuleType,
+    fits: Callable[[Config, Mapping[str, Any], bool], Config] | None = None, *, part: str = "",
+) -> ShippedKernel:  # fmt: skip
+    """The kernel that a file `problems` declares; what belongs to a `part` of it, as `gradient`, begins with that.
 
-    `fits` is given a config, the values of a launch, and whether the config is the caller's own; it returns the config
-    that runs for these values, or raises ConfigValueError.
+    The reference is called as the kernel. A part has its own space and arguments, and shares what it lacks. `fits` is
+    as of a `ShippedKernel`.
     """
+    named = vars(problems)
 
-    operation: Operation
-    takes: OwnConfigs
-    fits: Callable[[Config, Mapping[str, Any], bool], Config] | None = None
+    def of_part(what: str) -> Any:
+        own = f"{part}_{what}"
+        return named.get(own.upper() if what.isupper() else own, named[what])
 
-    @classmethod
-    def of(
-        cls, name: str, kernel: Kernel, problems: ModuleType,
-        fits: Callable[[Config, Mapping[str, Any], bool], Config] | None = None, *, part: str = "",
-    ) -> ShippedKernel:  # fmt: skip
-        """The kernel that a file `problems` declares; what belongs to a `part` of it, as `gradient`, begins with that.
-
-        The reference is called as the kernel. A part has its own space and arguments, and shares what it lacks.
-        """
-        named = vars(problems)
-
-        def of_part(what: str) -> Any:
-            own = f"{part}_{what}"
-            return named.get(own.upper() if what.isupper() else own, named[what])
-
-        operation = Operation(
-            name, kernel, named[f"{part or 'config'}_space"], of_part("arguments"), device="cuda",
-            reference=named[f"{name}_reference"], work=of_part("work"), dtypes=problems.DTYPES,
-            problems=of_part("PROBLEMS"), least_gain=None if part else named.get("LEAST_GAIN"),
-            by_class=True,
-        )  # fmt: skip
-        return cls(operation, of_part("OWN"), fits)
-
-    def run(
-        self, values: Mapping[str, object], device: torch.device, config: Mapping[str, object] | None = None,
-        tune: bool = False, **changed: object,
-    ) -> None:  # fmt: skip
-        """Launch once with `values` by name, but for what is `changed` once they have decided the config.
-
-        It runs asynchronously, on the current stream of the torch device `device`. `config` None asks for the winner.
-        Raises as `config_for`.
-        """
-        chosen, launched = config_for(self.operation, values, self.takes.checked, config, tune), {**values, **changed}
-        if self.fits is not None:
-            chosen = self.fits(chosen, launched, config is not None)
-        self.launch(chosen, launched, device)
-
-    def problem_of(self, values: Mapping[str, object], **changed: object) -> Problem:
-        """The problem of a launch, but for values that do not count, which are `changed`."""
-        specs = {name: spec_of(value) for name, value in {**values, **changed}.items()}
-        return Problem(self.operation.name, tuple(specs.items()))
-
-    def launch(self, config: Config, values: Mapping[str, object], device: torch.device) -> None:
-        """Launch once with a config."""
-        kernel: Any = self.operation.kernel
-        form, own = kernel.form_of(config) if isinstance(kernel, FormsKernel) else (kernel, config)
-        if device.type == "cpu" and form.interpreted:
-            self._check_interpreted(values)
-        with on_device(device):
-            if isinstance(form, LauncherKernel):
-                ScratchAllocator.around(partial(form.launch, **values, **own))()
-            else:
-                kernel.executable(config).launch(Arguments(keyword=values))
-
-    def _check_interpreted(self, values: Mapping[str, Any]) -> None:
-        """Refuse products of bfloat16, of which Triton's interpreter multiplies the bits as whole numbers (3.6, 3.7).
-
-        Raises UnsupportedDtypeError.
-        """
-        work, outputs = self.operation.work, self.operation.kernel.outputs
-        if work is None or not work(self.problem_of(values)).flops:
-            return
-        for name, value in values.items():
-            if Arguments.is_tensor(value) and str(value.dtype) == "torch.bfloat16" and name not in outputs:
-                raise UnsupportedDtypeError(
-                    f"{name} is {value.dtype}, and {self.operation.name} is interpreted: Triton's interpreter "
-                    "multiplies the bits of bfloat16 as whole numbers",
-                    value.dtype, ["float16", "float32"], name,
-                    hint=f"interpret it in another dtype, for example {name}.to(torch.float32), or run it on a GPU",
-                )  # fmt: skip
+    operation = Operation(
+        name, kernel, named[f"{part or 'config'}_space"], of_part("arguments"), device="cuda",
+        reference=named[f"{name}_reference"], work=of_part("work"), dtypes=problems.DTYPES,
+        problems=of_part("PROBLEMS"), least_gain=None if part else named.get("LEAST_GAIN"),
+        by_class=True,
+    )  # fmt: skip
+    return ShippedKernel(operation, of_part("OWN").checked, fits)
 
 
 _UNITS_UNKNOWN = 132
@@ -390,19 +325,6 @@ def precision_of(tensor: torch.Tensor | TensorSpec) -> str:
     torch = require("torch", "running a kernel")
     exact = tensor.dtype == torch.float32 and beside(torch.get_float32_matmul_precision) == "highest"
     return "ieee" if exact else "tf32"
-
-
-def launches(out: torch.Tensor) -> bool:
-    """Tell whether a launch has something to write: not for an empty tensor.
-
-    Nor for one without memory in a trace, unless the launches of the trace are taken.
-    """
-    return (not is_fake(out) or bool(launches_are_taken())) and bool(out.numel() > 0)
-
-
-def on_device(device: torch.device) -> AbstractContextManager[None]:
-    """A context in which launches go to a torch device; on a CPU, where kernels are interpreted, it does nothing."""
-    return nullcontext() if device.type == "cpu" else require("torch", "launching a kernel").cuda.device(device)
 
 
 def multiprocessors(device: Any) -> int:

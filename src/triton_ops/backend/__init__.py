@@ -5,6 +5,7 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 _NAMES = {
     ".callables": "FunctionKernel Source",
     ".compilers": "Compiler CompilerNeeds CompilesAhead PackedCompiler compiler_environment",
+    ".composed": "FormsKernel StagedKernel",
     ".constant_roles": "SourceRoles",
     ".descriptors": "matrix_descriptor",
     ".kernel_source": "KernelSource last_name",
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from triton_ops.backend.compilers import CompilesAhead as CompilesAhead
     from triton_ops.backend.compilers import PackedCompiler as PackedCompiler
     from triton_ops.backend.compilers import compiler_environment as compiler_environment
+    from triton_ops.backend.composed import FormsKernel as FormsKernel
+    from triton_ops.backend.composed import StagedKernel as StagedKernel
     from triton_ops.backend.constant_roles import SourceRoles as SourceRoles
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
     from triton_ops.backend.kernel_source import KernelSource as KernelSource

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import LauncherKernel
+from triton_ops.backend import FormsKernel, LauncherKernel
 from triton_ops.base import require
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ConfigValueError, SettingsError, ShapeMismatchError
@@ -15,7 +15,6 @@ from triton_ops.values import TensorSpec, dtype_name
 from triton_ops_kernels import call
 from triton_ops_kernels.attention import kernel, problems
 from triton_ops_kernels.attention.kernel import LOG2_E, dkv_kernel, dq_kernel, inner_kernel
-from triton_ops_kernels.composed import FormsKernel
 from triton_ops_kernels.jit import INTERPRETED
 from triton_ops_kernels.tiles import check_loads, check_reach, describable, padded
 
@@ -59,7 +58,7 @@ def launch(
     )  # fmt: skip
 
 
-_GRADIENT = call.ShippedKernel.of(
+_GRADIENT = call.shipped(
     "attention_backward", LauncherKernel(launch, outputs=("dq", "dk", "dv")), problems, part="gradient"
 )
 gradient_operation = _GRADIENT.operation
@@ -74,7 +73,7 @@ def gradient(
     """
     q, k, v, out, lse = tensors
     gradients = dict(zip(("dq", "dk", "dv"), (each.new_zeros(each.shape) for each in (q, k, v)), strict=True))
-    if call.launches(out) and k.shape[2]:
+    if _GRADIENT.launches(out) and k.shape[2]:
         values = {
             "q": q, "k": k, "v": v, "out": out, "lse": lse,
             "grad": grad if grad.stride(3) == 1 else grad.contiguous(), **gradients,
@@ -172,7 +171,7 @@ def _check_heads(heads: int, kv_heads: int, **sizes: int) -> None:
             )
 
 
-_KERNEL = call.ShippedKernel.of(
+_KERNEL = call.shipped(
     "attention",
     FormsKernel(
         {"triton": LauncherKernel(kernel.launch, outputs=("out",)), **problems.gluon_forms()}, default="triton"
@@ -312,7 +311,7 @@ def _forward(
     out = result_of(q, v.shape[3])
     wide = torch.promote_types(q.dtype, torch.float32)
     lse = q.new_empty(q.shape[:3] if saving else (0,), dtype=wide)
-    if call.launches(out):
+    if _KERNEL.launches(out):
         values = problems.launch_values(q, k, v, out, causal, scale)
         _KERNEL.run(values, q.device, config, tune, lse=lse if saving else None)
     return out, lse

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import TritonKernel
+from triton_ops.backend import FormsKernel, TritonKernel
 from triton_ops.base import require
 from triton_ops.dispatch import compilable
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 from triton_ops_kernels import call
-from triton_ops_kernels.composed import FormsKernel
 from triton_ops_kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype
 from triton_ops_kernels.fp8_gemm import kernel, problems
 from triton_ops_kernels.fp8_quantize import quantize_fp8
@@ -93,7 +92,7 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     return problems.as_its_form(config, lambda: problems.config_space(_KERNEL.problem_of(values, bias=None)))
 
 
-_KERNEL = call.ShippedKernel.of(
+_KERNEL = call.shipped(
     "fp8_gemm",
     FormsKernel(
         {
@@ -179,7 +178,7 @@ def fp8_gemm(
     a_scale, b_scale, blocked = checked_scales((M, N, K), a_scale, b_scale)
     out = a.new_empty((M, N), dtype=torch.float16 if output_dtype is None else output_dtype)
     values = problems.launch_values(a, b, out, a_scale, b_scale, blocked, bool(fast_accum))
-    if call.launches(out):
+    if _KERNEL.launches(out):
         _KERNEL.run(values, a.device, config, tune, bias=None if bias is None else bias.detach())
     return out
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 GRANULARITIES = ("tensor", "row", "block", "tile")
 _LARGEST_BLOCK, _PROGRAMS = 4096, 4  # elements of a program's step, and programs for each multiprocessor
-_KERNEL = call.ShippedKernel.of(
+_KERNEL = call.shipped(
     "fp8_quantize", TritonKernel(kernel.fp8_quantize_kernel, kernel.grid, outputs=("out", "scale")), problems
 )
 operation = _KERNEL.operation
@@ -136,9 +136,9 @@ def _in_groups(
     group = max(columns, 1) if granularity == "row" else FP8Format.block
     per_row = 1 if granularity == "row" else -(-columns // group)
     out = tensor.new_empty(tensor.shape, dtype=torch.float8_e4m3fn)
-    new = tensor.new_empty if call.launches(out) else tensor.new_ones
+    new = tensor.new_empty if _KERNEL.launches(out) else tensor.new_ones
     scale = new((*tensor.shape[:-1], per_row), dtype=torch.float32)
-    if call.launches(out):
+    if _KERNEL.launches(out):
         values = {
             "x": tensor.view(-1, columns), "out": out.view(-1, columns), "scale": scale.view(-1, per_row),
             "groups": scale.numel(), "COLUMNS": columns, "GROUP": group,
@@ -150,12 +150,12 @@ def _in_groups(
 def _scale(tensor: torch.Tensor) -> torch.Tensor:
     """The scale of a whole tensor, in two launches: each program's largest finite magnitude, then what serves all."""
     torch = require("torch", "quantize_fp8")
-    if not call.launches(tensor):
+    if not _KERNEL.launches(tensor):
         return tensor.new_ones((), dtype=torch.float32)
     steps = -(-tensor.numel() // _LARGEST_BLOCK)
     programs = min(steps, _PROGRAMS * call.multiprocessors(tensor.device))
     partial, scale = (tensor.new_empty(shape, dtype=torch.float32) for shape in ((programs,), ()))
-    with call.on_device(tensor.device):
+    with _KERNEL.on(tensor.device):
         kernel.largest_kernel[(programs,)](tensor, partial, tensor.numel(), BLOCK_SIZE=_LARGEST_BLOCK, num_warps=8)
         kernel.scale_kernel[(1,)](partial, scale, programs, BLOCK_SIZE=padded(programs, 16))
     return scale
@@ -190,7 +190,7 @@ def validate_fp8_quantize_inputs(tensor: torch.Tensor, scale: torch.Tensor | Non
 
 
 _RESCALE = TritonKernel(kernel.fp8_rescale_kernel, kernel.rescale_grid, outputs=("out",))
-_RESCALING = call.ShippedKernel.of("fp8_dequantize", _RESCALE, problems, part="dequantize")
+_RESCALING = call.shipped("fp8_dequantize", _RESCALE, problems, part="dequantize")
 dequantize_operation = _RESCALING.operation
 
 
@@ -247,7 +247,7 @@ def rescale(
     """The values of a contiguous tensor divided by their scales, or multiplied and quantised."""
     out = tensor.new_empty(tensor.shape, dtype=dtype)
     group_rows, group, scale_columns = scale_groups(tensor, scale)
-    if call.launches(out):
+    if _RESCALING.launches(out):
         columns = tensor.shape[-1] if tensor.ndim else 1
         flat = tensor.view(-1, columns)
         values = {

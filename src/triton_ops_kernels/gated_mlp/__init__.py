@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _INPUTS = ("x", "gate_weight", "up_weight")
-_GRADIENT = call.ShippedKernel.of(
+_GRADIENT = call.shipped(
     "gated_mlp_backward",
     TritonKernel(kernel.gated_mlp_backward_kernel, kernel.gradient_grid, outputs=("dgate", "dup")),
     problems,
@@ -43,7 +43,7 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], activatio
         "elements": gate.numel(), "ACTIVATION": activation,
         "UNIT": problems.unit(gate.numel(), (), gate.element_size()),
     }  # fmt: skip
-    if call.launches(gate):
+    if _GRADIENT.launches(gate):
         _GRADIENT.run(values, gate.device)
     dx = (dgate @ gate_weight).addmm_(dup, up_weight).view(*grad.shape[:-1], x.shape[-1]) if needs[0] else None
     return dx, dgate.mT @ x if needs[1] else None, dup.mT @ x if needs[2] else None
@@ -128,7 +128,7 @@ def _distance(x: Any, gate_weight: Any, up_weight: Any, *_: Any, **_options: Any
     return int(up_weight.data_ptr() - gate_weight.data_ptr())
 
 
-_KERNEL = call.ShippedKernel.of(
+_KERNEL = call.shipped(
     "gated_mlp",
     TritonKernel(kernel.gated_mlp_kernel, kernel.grid, outputs=("out",), made=kernel.host_descriptors),
     problems,
@@ -220,7 +220,7 @@ def _forward(
     gate_weight, up_weight = (weight.detach() for weight in weights)
     intermediate = gate_weight.shape[0]
     made = tuple(x.new_empty((*x.shape[:2], intermediate)) for _ in range(results))
-    if call.launches(made[0]):
+    if _KERNEL.launches(made[0]):
         out, *products = (each.view(-1, intermediate) for each in made)
         values = problems.launch_values(_flat(x), gate_weight, up_weight, out, activation)
         _KERNEL.run(values, x.device, config, tune, **dict(zip(("gate", "up"), products, strict=False)))

@@ -65,7 +65,7 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     return config
 
 
-_KERNEL = call.ShippedKernel.of(
+_KERNEL = call.shipped(
     "grouped_matmul", TritonKernel(grouped_matmul_kernel, grid, outputs=("out",)), problems, _as_it_fits
 )
 operation = _KERNEL.operation
@@ -120,7 +120,7 @@ def grouped_matmul(
     M, N, *_ = validate_grouped_matmul_inputs(x, weight, ends, gather)
     call.check_constant({"x": x, "weight": weight}, "grouped_matmul")
     out = x.new_empty((M, N))
-    if call.launches(out):
+    if _KERNEL.launches(out):
         values = problems.launch_values(x, weight, out, ends, gather)
         _KERNEL.run(values, x.device, config, tune)
     return out

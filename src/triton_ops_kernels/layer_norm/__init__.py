@@ -64,7 +64,7 @@ def launch(
     add_up(partial, (dweight, dbias), SUM_COLUMNS)
 
 
-_GRADIENT = call.ShippedKernel.of(
+_GRADIENT = call.shipped(
     "layer_norm_backward", LauncherKernel(launch, outputs=("dx", "dweight", "dbias")), problems, part="gradient"
 )
 gradient_operation = _GRADIENT.operation
@@ -78,7 +78,7 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
     x, weight = tensors[0], tensors[1] if len(tensors) > 1 else None
     columns, like = x.shape[-1], x if weight is None else weight
     dx, dweight, dbias = x.new_empty(x.shape), like.new_zeros(columns), like.new_zeros(columns)
-    if call.launches(dx):
+    if _GRADIENT.launches(dx):
         values = {
             "x": x.view(-1, columns), "weight": weight, "grad": grad.contiguous().view(-1, columns),
             "dx": dx.view(-1, columns), "dweight": dweight, "dbias": dbias, "eps": problems.DEFAULT_EPS,
@@ -88,7 +88,7 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
     return tuple(each if need else None for each, need in zip((dx, dweight, dbias), needs, strict=True))  # type: ignore[return-value]
 
 
-_KERNEL = call.ShippedKernel.of("layer_norm", TritonKernel(layer_norm_kernel, grid, outputs=("out",)), problems)
+_KERNEL = call.shipped("layer_norm", TritonKernel(layer_norm_kernel, grid, outputs=("out",)), problems)
 operation = _KERNEL.operation
 
 
@@ -158,7 +158,7 @@ def _forward(
     tune: bool,
 ) -> torch.Tensor:
     out, columns = x.new_empty(x.shape), x.shape[-1]
-    if call.launches(out):
+    if _KERNEL.launches(out):
         flat = x.detach().view(-1, columns)
         weight, bias = (None if each is None else each.detach() for each in (weight, bias))
         values = {

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import TritonKernel
+from triton_ops.backend import StagedKernel, TritonKernel
 from triton_ops.base import require
 from triton_ops.dispatch import compilable
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec, dtype_name
 from triton_ops_kernels import call
-from triton_ops_kernels.composed import StagedKernel
 from triton_ops_kernels.jit import INTERPRETED
 from triton_ops_kernels.matmul import kernel, problems
 from triton_ops_kernels.tiles import check_loads
@@ -77,7 +76,7 @@ _STAGED = StagedKernel(
     elements=kernel.parts_elements,
     options={"CHUNK": kernel.CHUNK, "num_warps": 4},
 )
-_KERNEL = call.ShippedKernel.of("matmul", _STAGED, problems, _as_it_fits)
+_KERNEL = call.shipped("matmul", _STAGED, problems, _as_it_fits)
 operation = _KERNEL.operation
 plain = replace(operation, kernel=_TILES, space=problems.plain_space)
 """The operation with one program for each tile and pointer loads alone: 480 configs, which run on every GPU."""
@@ -170,6 +169,6 @@ def _multiply(
     if out is None:
         out = a.new_empty((M, N), dtype=getattr(require("torch", "matmul"), problems.OUTPUT_DTYPES[dtype]))
     values = problems.launch_values(a, b, out)
-    if call.launches(out):
+    if _KERNEL.launches(out):
         _KERNEL.run(values, a.device, config, tune, bias=bias, ACTIVATION=activation)
     return out

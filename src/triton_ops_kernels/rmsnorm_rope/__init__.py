@@ -39,7 +39,7 @@ def launch(
     add_up(partial, (dweight,), SUM_COLUMNS)
 
 
-_GRADIENT = call.ShippedKernel.of(
+_GRADIENT = call.shipped(
     "rmsnorm_rope_backward", LauncherKernel(launch, outputs=("dx", "dweight")), problems, part="gradient"
 )
 gradient_operation = _GRADIENT.operation
@@ -49,7 +49,7 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
     """The gradients of x and weight, None for one that is not needed; `tensors` are x, weight, cos and sin."""
     x, weight, cos, sin = tensors
     dx, dweight = x.new_empty(x.shape), weight.new_zeros(weight.shape)
-    if call.launches(dx):
+    if _GRADIENT.launches(dx):
         values = problems.launch_values(x, weight, cos, sin, grad=grad.contiguous(), dx=dx, dweight=dweight)
         _GRADIENT.run(values, x.device, eps=float(eps))
     return dx if needs[0] else None, dweight if needs[1] else None
@@ -132,7 +132,7 @@ def check_halves_equal(tables: Mapping[str, torch.Tensor], head_dim: int) -> Non
             )
 
 
-_KERNEL = call.ShippedKernel.of("rmsnorm_rope", TritonKernel(rmsnorm_rope_kernel, grid, outputs=("out",)), problems)
+_KERNEL = call.shipped("rmsnorm_rope", TritonKernel(rmsnorm_rope_kernel, grid, outputs=("out",)), problems)
 operation = _KERNEL.operation
 
 
@@ -193,7 +193,7 @@ def fused_rmsnorm_rope(
     Source: RMSNorm arXiv:1910.07467; RoPE arXiv:2104.09864.
     """
     *_, head_dim, _ = validate_rmsnorm_rope_inputs(x, weight, cos, sin, eps, num_heads)
-    if check_halves and call.launches(x):
+    if check_halves and _KERNEL.launches(x):
         check_halves_equal({"cos": cos, "sin": sin}, head_dim)
     return _forward([tensor.detach() for tensor in (x, weight, cos, sin)], float(eps), config, tune)
 
@@ -203,7 +203,7 @@ def _forward(
 ) -> torch.Tensor:
     x, weight, cos, sin = tensors
     out = x.new_empty(x.shape)
-    if call.launches(out):
+    if _KERNEL.launches(out):
         values = problems.launch_values(x, weight, cos, sin, out=out)
         _KERNEL.run(values, x.device, config, tune, eps=eps)
     return out

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import TritonKernel
+from triton_ops.backend import StagedKernel, TritonKernel
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops_kernels import call
-from triton_ops_kernels.composed import StagedKernel
 from triton_ops_kernels.jit import INTERPRETED
 from triton_ops_kernels.softmax import kernel, problems
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 
-_GRADIENT = call.ShippedKernel.of(
+_GRADIENT = call.shipped(
     "softmax_backward",
     StagedKernel(
         TritonKernel(kernel.softmax_backward_kernel, kernel.gradient_grid, outputs=("dx",)),
@@ -37,7 +36,7 @@ def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple
     (out,) = tensors
     columns = out.shape[-1]
     dx = out.new_empty(out.shape)
-    if call.launches(dx):
+    if _GRADIENT.launches(dx):
         flat = out.view(-1, columns)
         values = {
             "out": flat, "grad": grad.contiguous().view(-1, columns), "dx": dx.view(-1, columns),
@@ -47,7 +46,7 @@ def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple
     return (dx,)
 
 
-_KERNEL = call.ShippedKernel.of("softmax", TritonKernel(kernel.softmax_kernel, kernel.grid, outputs=("out",)), problems)
+_KERNEL = call.shipped("softmax", TritonKernel(kernel.softmax_kernel, kernel.grid, outputs=("out",)), problems)
 operation = _KERNEL.operation
 
 
@@ -90,7 +89,7 @@ def softmax(x: torch.Tensor, *, config: Mapping[str, object] | None = None, tune
 
 def _forward(x: torch.Tensor, config: Mapping[str, object] | None, tune: bool) -> torch.Tensor:
     out, columns = x.new_empty(x.shape), x.shape[-1]
-    if call.launches(out):
+    if _KERNEL.launches(out):
         values = problems.launch_values(x.detach().view(-1, columns), out.view(-1, columns))
         _KERNEL.run(values, x.device, config, tune)
     return out

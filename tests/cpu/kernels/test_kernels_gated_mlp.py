@@ -16,12 +16,11 @@ from tests.near import drawn, error_of, off, widened
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.benchmark import GATED_MLP_CONFIGS, generate_configs, get_default_config
 from triton_ops.device import DeviceSpec, Machine, Target
-from triton_ops.dispatch import Gradient
+from triton_ops.dispatch import Gradient, ShippedKernel, shipped
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
-from triton_ops_kernels import FusedGatedMLP, fused_gated_mlp, gated_mlp
-from triton_ops_kernels.call import ShippedKernel
+from triton_ops_kernels import FusedGatedMLP, fused_gated_mlp
 from triton_ops_kernels.gated_mlp import _forward, gradient, operation
 from triton_ops_kernels.gated_mlp import gradient_operation as backward_operation
 from triton_ops_kernels.gated_mlp.kernel import gated_mlp_backward_kernel
@@ -308,7 +307,7 @@ def launched(same, training):
         launch(kernel, config, values, device)
 
     launch = ShippedKernel.launch
-    chosen = patch.object(gated_mlp.call, "config_for", lambda *_given, **_options: winner)
+    chosen = patch.object(shipped, "config_for", lambda *_given, **_options: winner)
     with chosen, patch.object(ShippedKernel, "launch", noted):
         result = fused_gated_mlp(x.requires_grad_(training), gate, up)
     return off([result.detach()], [expected(*(each.detach().double() for each in (x, gate, up)), "silu")]), seen

@@ -10,6 +10,7 @@ import torch
 
 from tests.near import drawn, off
 from triton_ops.backend import Arguments
+from triton_ops.dispatch import ShippedKernel
 from triton_ops.dispatch.traced import Conditions, Traced
 from triton_ops.exceptions import (
     ConfigValueError,
@@ -277,7 +278,7 @@ def test_tensors_of_two_gpus_are_a_device_error():
 def anywhere(monkeypatch):
     """CPU tensors pass for CUDA ones, so that the checks after the device can be met."""
     monkeypatch.setattr(call, "check_placement", lambda tensors, on_cpu: None)
-    monkeypatch.setattr(call.ShippedKernel, "launch", lambda *arguments: pytest.fail("launched"))
+    monkeypatch.setattr(ShippedKernel, "launch", lambda *arguments: pytest.fail("launched"))
 
 
 HALF = torch.zeros(4, 6, dtype=torch.float16)
@@ -491,7 +492,7 @@ def test_nan_and_infinity_come_out_as_in_pytorch(interpreted):
 def test_public_function_launches_once_with_the_default_and_never_tunes(monkeypatch):
     launches = []
     monkeypatch.setattr(call, "check_placement", lambda tensors, on_cpu: None)
-    monkeypatch.setattr(call.ShippedKernel, "launch", lambda *arguments: launches.append(arguments))
+    monkeypatch.setattr(ShippedKernel, "launch", lambda *arguments: launches.append(arguments))
     out = matmul(HALF, HALF.t())
     ((kernel, config, values, device),) = launches
     assert kernel.operation is operation

@@ -10,7 +10,7 @@ import torch
 
 from tests.near import drawn, off, widened
 from triton_ops.backend import Arguments
-from triton_ops.dispatch import Gradient
+from triton_ops.dispatch import Gradient, ShippedKernel
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -251,7 +251,7 @@ def test_an_argument_that_is_no_tensor_is_a_type_error():
 def anywhere(monkeypatch):
     """CPU tensors pass for CUDA ones, so that the checks after the device can be met."""
     monkeypatch.setattr(call, "check_placement", lambda tensors, on_cpu: None)
-    monkeypatch.setattr(call.ShippedKernel, "launch", lambda *arguments: pytest.fail("launched"))
+    monkeypatch.setattr(ShippedKernel, "launch", lambda *arguments: pytest.fail("launched"))
 
 
 @pytest.mark.parametrize("name", ["x", "weight", "cos", "sin"])
@@ -330,7 +330,7 @@ def test_halves_that_differ_are_found_when_asked_for(anywhere, name, axes):
 def test_public_function_launches_once_with_the_default_and_never_tunes(monkeypatch):
     launches = []
     monkeypatch.setattr(call, "check_placement", lambda tensors, on_cpu: None)
-    monkeypatch.setattr(call.ShippedKernel, "launch", lambda *arguments: launches.append(arguments))
+    monkeypatch.setattr(ShippedKernel, "launch", lambda *arguments: launches.append(arguments))
     out = fused_rmsnorm_rope(**given(), num_heads=2, check_halves=True)
     ((kernel, config, values, device),) = launches
     assert kernel.operation is operation

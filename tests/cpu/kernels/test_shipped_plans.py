@@ -56,9 +56,7 @@ def test_what_is_launched_while_a_config_is_decided_is_not_repeated(launched):
             done.append(1)
             x, out = torch.zeros(4, 64), torch.empty(4, 64)
             kernel = softmax_module()._KERNEL
-            kernel.launch(
-                kernel.takes.checked(CONFIG, "softmax"), softmax_module().problems.launch_values(x, out), x.device
-            )
+            kernel.launch(kernel.check(CONFIG, "softmax"), softmax_module().problems.launch_values(x, out), x.device)
         return decide(*args)
 
     x = torch.zeros(4, 64)

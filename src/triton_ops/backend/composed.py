@@ -16,17 +16,11 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from triton_ops.backend import (
-    Arguments,
-    CandidateError,
-    CompiledByTriton,
-    Executable,
-    LauncherKernel,
-    Source,
-    StandIn,
-    TritonKernel,
-    loaded,
-)
+from triton_ops.backend.callables import Source
+from triton_ops.backend.launcher import LauncherKernel
+from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable, StandIn
+from triton_ops.backend.triton_kernel import TritonKernel
+from triton_ops.backend.triton_process import loaded
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
