@@ -213,12 +213,10 @@ def test_compiled_code_launches_shipped_kernels_itself_with_the_bits_of_calls(mo
         lambda x: softmax(x, config={"BLOCK_SIZE": 256, "ROWS": 4, "num_warps": 4}),
         softmax,
         lambda x: fused_gated_mlp(x[None], w, w, config=gated)[0],
-    ]
-    operators = [
         lambda x: layer_norm(x, w[0], w[1]),
         attend,
-        lambda x: matmul(x, w, config={**tile, "LOADS": "host"}),  # an operator keeps its descriptors
     ]
+    operators = [lambda x: matmul(x, w, config={**tile, "LOADS": "host"})]  # an operator keeps its descriptors
     functions = [*launched, *operators]
     compiled = torch.compile(lambda x: [each(x * 2).relu() for each in functions], fullgraph=True, mode=mode)
     results, texts = run_and_get_code(compiled, x)
