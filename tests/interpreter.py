@@ -6,6 +6,7 @@ serves all tests of a session, since its imports cost two seconds.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -24,26 +25,36 @@ class Interpreter:
     """Calls functions in a process where `TRITON_INTERPRET` is set."""
 
     def __init__(self):
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.interpreter"],
-            env={**os.environ, "TRITON_INTERPRET": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        self._process = None
 
     def __call__(self, function, *args, **kwargs):
         """What a function at the top of a test's module returns there; an error there is an assertion's here."""
-        pickle.dump((function.__module__, function.__qualname__, args, kwargs), self._process.stdin)
-        self._process.stdin.flush()
-        right, result = pickle.load(self._process.stdout)
+        process = self._process = self._process or _started()
+        try:
+            pickle.dump((function.__module__, function.__qualname__, args, kwargs), process.stdin)
+            process.stdin.flush()
+            right, result = pickle.load(process.stdout)
+        except BaseException:  # such as a test's time limit: what it answers later is no answer to the next call
+            process.kill()
+            self.close()
+            raise
         assert right, result
         return result
 
     def close(self):
-        """End the process."""
-        self._process.stdin.close()
-        self._process.wait(30)
-        self._process.stdout.close()
+        """End the process; the next call starts another."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(BrokenPipeError):  # of a process that was killed
+                process.stdin.close()
+            process.wait(30)
+            process.stdout.close()
+
+
+def _started():
+    words = [sys.executable, "-m", "tests.interpreter"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    return subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def patch_once():

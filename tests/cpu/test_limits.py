@@ -3,9 +3,12 @@
 import re
 import subprocess
 import sys
+import time
+from unittest import mock
 
 import pytest
 
+from tests.interpreter import Interpreter
 from tests.limits import MOST, SharedLimit, crowding
 from tests.tiers import starts_python
 
@@ -67,6 +70,8 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
+from unittest import mock
 
 import pytest
 
@@ -186,3 +191,12 @@ def test_an_unmarked_test_that_starts_a_process_or_computes_for_long_fails(tmp_p
 )
 def test_commands_of_python_are_told_from_compilers(words, is_python):
     assert starts_python(words[0], words) is is_python
+
+
+@pytest.mark.processes
+def test_what_a_test_did_not_wait_for_is_no_answer_to_the_next_one():
+    process = Interpreter()
+    with mock.patch("tests.interpreter.pickle.load", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        process(time.sleep, 1)
+    assert process(abs, -1) == 1
+    process.close()
