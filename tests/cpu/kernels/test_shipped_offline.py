@@ -78,7 +78,7 @@ def given(arch, case):
 def test_shared_memory_before_llvm_is_that_of_the_full_compile(arch, case):
     kernel, arguments, config = given(arch, case)
     early = []
-    with compiled_anew(kernel):
+    with compiled_anew():
         (built,) = TritonCompiler(kernel, arguments, Target.named(arch)).built(config, lambda n, _: early.append(n))
     assert early == [built.metadata["shared"]]
 
