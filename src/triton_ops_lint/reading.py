@@ -11,19 +11,15 @@ import ast
 import contextlib
 import importlib
 import io
-import itertools
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments, Built, CandidateError, LaunchedKernel, Operation, last_name
+from triton_ops.backend import Built, CandidateError, LaunchedKernel, Operation, last_name
 from triton_ops.base import cached_property, require
 from triton_ops.device import Target
-from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import Fact, KernelFacts, SourcePlace, UntoldError
-from triton_ops.space import Config, ConfigSpace
-from triton_ops.values import Problem
 from triton_ops_lint.island import COMPILED_FOR
 from triton_ops_lint.memory_watch import RunRecord
 from triton_ops_lint.parameters import FLOATS, Guess, ReadSource, guesses, switches
@@ -69,67 +65,16 @@ def _compiler(target: Target) -> tuple[Any, Any]:
     return importlib.import_module("triton.compiler.compiler"), goal
 
 
-_MOST_CONFIGS = 8
-
-
 def launched_as(operation: Operation, target: Target) -> dict[int, tuple[Guess, ...]]:
-    """With what an operation launches its kernels, by the identity of the JIT function; empty if that is not known.
-
-    The default config comes first, then one for each other value of tunables that are texts or truth values: these
-    choose between ways through the kernel.
-    """
-    kernel: Any = operation.kernel
-    if getattr(kernel, "interpreted", True) or not hasattr(kernel, "lowered"):
-        return {}
+    """With what an operation launches its kernels, by the identity of the JIT function; empty if that is not known."""
     by_function: dict[int, dict[str, Guess]] = {}
-    for problem in _problems(operation):
-        arguments = Arguments(keyword=dict(problem.arguments)).described(light=not kernel.compile_imports)
-        space = operation.space_for(problem)
-        for config in _configs(space):
-            try:
-                launched = LaunchedKernel.of_config(kernel, config.with_members(space.members), arguments, target)
-            except Exception:  # noqa: BLE001 - whatever the front end raises: the source alone is then read
-                continue
-            for one in launched:
-                guess = _guess(one, config)
-                by_function.setdefault(id(one.function), {}).setdefault(repr((guess.types, guess.constants)), guess)
+    for config, one in LaunchedKernel.of_operation(operation, target):
+        options = {name: value for name, value in config.items() if name not in one.types and type(value) is int}
+        kinds = (kind.lstrip("*") for kind in one.types.values())
+        element = next((kind for kind in kinds if kind in FLOATS), "fp16")
+        guess = Guess(one.types, one.constants, frozenset(one.constants), element, options=options, ones=one.ones)
+        by_function.setdefault(id(one.function), {}).setdefault(repr((guess.types, guess.constants)), guess)
     return {function: tuple(guesses.values()) for function, guesses in by_function.items()}
-
-
-def _guess(one: LaunchedKernel, config: Config) -> Guess:
-    options = {name: value for name, value in config.items() if name not in one.types and type(value) is int}
-    kinds = (kind.lstrip("*") for kind in one.types.values())
-    element = next((kind for kind in kinds if kind in FLOATS), "fp16")
-    known_names = frozenset(one.constants)
-    return Guess(one.types, one.constants, known_names, element, options=options, ones=one.ones)
-
-
-def _problems(operation: Operation) -> Iterator[Problem]:
-    """The problem that it is called with by default, or else the first named one that it takes."""
-    for shape, dtype in ((None, None), *operation.problems.values()):
-        try:
-            yield operation.problem(shape, dtype)
-        except TritonKernelError:
-            continue
-        return
-
-
-def _configs(space: ConfigSpace) -> Iterator[Config]:
-    default = space.default_config
-    yield default
-    pairs = ((name, value) for name, tunable in space.tunables.items() for value in tunable.values)
-    ways = ((name, value) for name, value in pairs if isinstance(value, (str, bool)) and value != default[name])
-    configs = (_nearest(space, default, name, value) for name, value in ways)
-    yield from itertools.islice(filter(None, configs), _MOST_CONFIGS - 1)
-
-
-def _nearest(space: ConfigSpace, default: Config, name: str, value: Any) -> Config | None:
-    """A valid config with a wanted value: the default else, or the first that the space has."""
-    with contextlib.suppress(TritonKernelError):
-        others = space.with_values({name: [value]}) if space.listed is None else space
-        several = itertools.chain([Config({**default, name: value})], others)
-        return next((one for one in several if one[name] == value and space.why_not(one) is None), None)
-    return None
 
 
 READ_FOR = "sm_89"  # below sm_90 descriptors become pointers with masks; from sm_89 on there are 8-bit floats

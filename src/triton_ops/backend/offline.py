@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import operator
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,14 +29,15 @@ from math import prod
 from typing import Any
 
 from triton_ops import kernel_ir
+from triton_ops.backend.operations import Operation
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton
 from triton_ops.backend.taken import replaced
 from triton_ops.base import cached_property, require
 from triton_ops.device import Target
-from triton_ops.exceptions import TargetError
-from triton_ops.space import Config
-from triton_ops.values import ITEM_BYTES
+from triton_ops.exceptions import TargetError, TritonKernelError
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.values import ITEM_BYTES, Problem
 
 Judge = Callable[[int, str], None]
 
@@ -169,6 +171,7 @@ def _shared_bytes(text: str, to_llvm: Callable[[Any], object], native: object, c
 
 
 _CONSTANT = "constexpr"
+_MOST_CONFIGS = 8  # of an operation, whose ways through a kernel are lowered
 _MOST_LAUNCHES = 64  # a function that launches more is taken for one without an end
 Contents = Mapping[str, Sequence[int]]
 
@@ -206,6 +209,24 @@ class LaunchedKernel:
             kernel.lowered(config, arguments)
         return launches
 
+    @classmethod
+    def of_operation(cls, operation: Operation, target: Target) -> Iterator[tuple[Config, LaunchedKernel]]:
+        """The launches of an operation at its first problem, each with its config; none if Triton compiles no kernel.
+
+        The default config comes first, then one for each other value of tunables that are texts or truth values: these
+        choose between ways through the kernel. What the front end refuses is left out.
+        """
+        kernel, problem = operation.kernel, _first_problem(operation)
+        if not isinstance(kernel, CompiledByTriton) or kernel.interpreted or problem is None:
+            return
+        arguments = Arguments(keyword=dict(problem.arguments)).described(light=not kernel.compile_imports)
+        space = operation.space_for(problem)
+        for config in _ways(space):
+            launches: list[LaunchedKernel] = []
+            with contextlib.suppress(Exception):  # whatever the front end raises
+                launches = cls.of_config(kernel, config.with_members(space.members), arguments, target)
+            yield from ((config, one) for one in launches)
+
     @cached_property
     def ones(self) -> frozenset[str]:
         """The plain numbers that Triton takes as constants, since they are 1."""
@@ -222,6 +243,32 @@ class LaunchedKernel:
     def constants(self) -> dict[str, Any]:
         """The values of those parameters whose type is `constexpr`."""
         return {name: self.arguments.get(name) for name, kind in self.types.items() if kind == _CONSTANT}
+
+
+def _first_problem(operation: Operation) -> Problem | None:
+    """The problem that it is called with by default, or else the first named one that it takes."""
+    for shape, dtype in ((None, None), *operation.problems.values()):
+        with contextlib.suppress(TritonKernelError):
+            return operation.problem(shape, dtype)
+    return None
+
+
+def _ways(space: ConfigSpace) -> Iterator[Config]:
+    default = space.default_config
+    yield default
+    pairs = ((name, value) for name, tunable in space.tunables.items() for value in tunable.values)
+    ways = ((name, value) for name, value in pairs if isinstance(value, (str, bool)) and value != default[name])
+    configs = (_nearest(space, default, name, value) for name, value in ways)
+    yield from itertools.islice(filter(None, configs), _MOST_CONFIGS - 1)
+
+
+def _nearest(space: ConfigSpace, default: Config, name: str, value: Any) -> Config | None:
+    """A valid config with a wanted value: the default else, or the first that the space has."""
+    with contextlib.suppress(TritonKernelError):
+        others = space.with_values({name: [value]}) if space.listed is None else space
+        several = itertools.chain([Config({**default, name: value})], others)
+        return next((one for one in several if one[name] == value and space.why_not(one) is None), None)
+    return None
 
 
 def kernel_work(
