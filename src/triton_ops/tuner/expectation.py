@@ -37,12 +37,13 @@ class Expectation:
     """A config that would run and the model's pick, in words how fast, and the share that the first pick is ahead.
 
     The pick is ahead by as much at least. The share is NaN where the first pick is the other config, or cannot be
-    compared with it.
+    compared with it. The device is named where it need not be here.
     """
 
     pair: ConfigSpace
     forecast: str
     gain: float
+    device: str = ""
 
     @property
     def text(self) -> str:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from triton_ops.backend import Packed
+from triton_ops.backend import Operation, Packed
 from triton_ops.base import Folder, cached_property, counted, warn, warn_once
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
-from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
+from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError
 from triton_ops.processes import TerminatedError, WorkerProcess
 from triton_ops.records import (
     RECORDS,
@@ -35,9 +35,9 @@ from triton_ops.records import (
     recalled,
     store_in,
 )
-from triton_ops.request import Effort, TuneOptions, TuneRequest
+from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.search import Prior, Search, Searcher, make_searcher
-from triton_ops.space import Config
+from triton_ops.space import Config, UnlistedSpace
 from triton_ops.tuner.expectation import Expectation
 from triton_ops.tuner.feeds import CompiledFeed, Compiles, DirectFeed, wait_for_one
 from triton_ops.tuner.gate import FirstConfigs, Gate, not_within_itself
@@ -181,6 +181,25 @@ class RequestedTune:
             return Tuning(
                 requested=self, stations=stations, folder=folder, store=store, runs=runs, quarantine=quarantine
             ).run()
+
+    @classmethod
+    def expected(cls, request: TuneRequest) -> RequestedTune:
+        """A tune that takes the pick of a model, and is not kept."""
+        return cls(request=request, options=TuneOptions(effort="expected", keep=False))
+
+    @classmethod
+    def expectation_of_list(cls, operation: Operation, gpu: str) -> Expectation | None:
+        """The expectation of the list that the author of an operation has made, on a GPU that need not be here.
+
+        None where nobody has made one. Raises `DeviceError` without figures of the GPU, and as `Expectation.of`.
+        """
+        space = operation.space
+        if not isinstance(space, UnlistedSpace) or space.made_up:
+            return None
+        if (spec := DeviceSpec.called(gpu)) is None:
+            raise DeviceError(f"there are no figures of a device of {gpu}")
+        tune = cls.expected(TuneProblem(target=operation).request("cuda", spec=spec))  # as torch calls any GPU
+        return replace(tune.expectation(Survey(seconds=5.0), of_list=True), device=spec.name)
 
     def expectation(self, survey: Survey, *, of_list: bool = False) -> Expectation:
         """The model's expectation, on a device that need not be here; raises as `Expectation.of`."""

@@ -10,12 +10,9 @@ from typing import Any
 
 from triton_ops.backend import Built, CandidateError
 from triton_ops.base import counted
-from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import AccessFact, SourcePlace, Term
-from triton_ops.request import TuneOptions, TuneProblem
-from triton_ops.space import UnlistedSpace
-from triton_ops.tuner import RequestedTune, Survey
+from triton_ops.tuner import RequestedTune
 from triton_ops.values import KNOWN_MULTIPLE
 from triton_ops_lint.indices import Index, indices
 from triton_ops_lint.parameters import LEAST_EXTENT
@@ -323,7 +320,6 @@ def bank_conflict(kernel: KernelReading) -> Iterable[Statement]:
 
 
 _WORTH_SAYING = 0.05  # a share of time by which a config must be expected to be ahead of a list
-_SURVEY = Survey(seconds=5.0)
 
 
 @rule(
@@ -335,20 +331,16 @@ _SURVEY = Survey(seconds=5.0)
 def short_list(kernel: KernelReading) -> Iterable[Statement]:
     """Compare the fastest of a list with the first pick around it, by the model, at a launch that is known."""
     operation = kernel.operation
-    if operation is None or not isinstance(operation.space, UnlistedSpace) or operation.space.made_up:
-        return
-    if (spec := DeviceSpec.called(kernel.gpu)) is None:
-        raise UndecidedError(f"there are no figures of a device of {kernel.gpu}")
     try:
-        request = TuneProblem(target=operation).request("cuda", spec=spec)  # as torch calls any GPU
-        options = TuneOptions(effort="expected", keep=False)
-        expectation = RequestedTune(request=request, options=options).expectation(_SURVEY, of_list=True)
+        expectation = None if operation is None else RequestedTune.expectation_of_list(operation, kernel.gpu)
     except TritonKernelError as error:
         raise UndecidedError(error.message) from error
-    pick, seeds = list(expectation.pair)[-1], operation.space.seeds
+    if operation is None or expectation is None:
+        return
+    pick, seeds = list(expectation.pair)[-1], getattr(operation.space, "seeds", ())
     if math.isnan(expectation.gain) and expectation.pair.size.total > 1:
         yield f"the model {expectation.forecast}"
     elif expectation.gain > _WORTH_SAYING and pick not in seeds:
-        values = [f"{name}={value}" for name, value in pick.items() if value not in {seed[name] for seed in seeds}]
-        lacks = f"this list misses {', '.join(values)}" if values else "this list misses a combination of its values"
-        yield Seen(kernel.line, f"{lacks}: a model of {spec.name} {expectation.forecast}")
+        others = [f"{name}={value}" for name, value in pick.items() if value not in {seed[name] for seed in seeds}]
+        lacks = ", ".join(others) or "a combination of its values"
+        yield Seen(kernel.line, f"this list misses {lacks}: a model of {expectation.device} {expectation.forecast}")

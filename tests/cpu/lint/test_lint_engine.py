@@ -402,9 +402,8 @@ def test_what_a_list_misses_at_a_launch_is_said_by_the_model(cli, tmp_path):
 def test_a_pick_that_ties_with_the_list_is_no_open_question(monkeypatch, gain, said):
     seeds = {"BLOCK": 64, "num_warps": 4}, {"BLOCK": 128, "num_warps": 4}
     expectation = Expectation(ConfigSpace.from_configs(seeds), "cannot", gain)
-    tune = SimpleNamespace(expectation=lambda *_, **__: expectation)
-    monkeypatch.setattr(compiled_costs, "RequestedTune", lambda **_: tune)
-    monkeypatch.setattr(compiled_costs, "TuneProblem", lambda **_: SimpleNamespace(request=lambda *_, **__: None))
+    tune = SimpleNamespace(expectation_of_list=lambda *_: expectation)
+    monkeypatch.setattr(compiled_costs, "RequestedTune", tune)
     space = UnlistedSpace.around(ConfigSpace({"BLOCK": [64, 128], "num_warps": [4]}), seeds[:1], ["BLOCK"])
     kernel = SimpleNamespace(operation=SimpleNamespace(space=space), gpu="H100", target=Target.named("H100"), line=1)
     statements = list(compiled_costs.short_list.decide(kernel))
