@@ -21,19 +21,17 @@ from urllib.parse import quote
 
 import typer
 
-from triton_ops import dispatch, settings
+from triton_ops import settings
 from triton_ops.backend import Operation
 from triton_ops.base import counted
 from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError
 from triton_ops.processes import TerminatedError
-from triton_ops.space import ConfigSpace
 from triton_ops.terminal import ExitCode, Facts, Typed, followed, option
-from triton_ops.typed import TypedProblem, TypedTarget, module_at, named_object
+from triton_ops.typed import TypedProblem, TypedTarget
 from triton_ops_lint.apart import LintOptions
 from triton_ops_lint.engine import BAD, RULES, checked_options, lint, lint_each
 from triton_ops_lint.findings import Finding, LintReport, Undecided, merge_reports
 from triton_ops_lint.island import text_if_readable
-from triton_ops_lint.jit_functions import tuned_with
 
 WRONG_RESULTS = (
     "missing-mask", "wrong-mask", "wrong-identity", "stride-order", "low-precision-sum", "overlapping-writes",
@@ -188,30 +186,19 @@ def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tup
     if "@" in text.partition(":")[2]:
         if options.no_run:
             raise TargetError(f"{text} is a launch, which runs its file", hint="name the file, or leave --no-run out")
-        typed_target = TypedTarget(text, problem=problem, gpu=options.gpu)
-        launch = typed_target.operation(", which launches no kernel")
-        if isinstance(launch, dispatch.NotedOperation) and _has_whole_list(launch):  # what it may lack is around it
-            launch = replace(typed_target, widen=True).operation("")
-        if isinstance(launch, dispatch.NotedOperation):  # another process is sent it without its decorator
-            launch = Operation(launch.name, launch.kernel, launch.space, launch.arguments, device=launch.device)
-        return [(text, launch, options)]
+        launch = TypedTarget(text, problem=problem, gpu=options.gpu)
+        return [(text, launch.around_list(", which launches no kernel"), options)]
     if text in Operation.shipped_names() and not Path(text).exists():
         return [(text, _operation(Operation.shipped(text)), options)]
     if options.run and text.endswith(".py") and Path(text).is_file():
-        values = (_operation(value) for value in vars(module_at(text)).values() if not isinstance(value, type))
+        values = (_operation(value) for value in TypedTarget(text).values().values() if not isinstance(value, type))
         operations = {id(one): one for one in values if isinstance(one, Operation)}.values()  # each once, in order
         file = (text, text, replace(options, run=not operations))
         return [file, *((f"{text}:{one.name}", one, options) for one in operations)]
     if options.run and ":" in text:
-        target = _operation(named_object(text))
+        target = _operation(TypedTarget(text).object())
         return [(text, target if isinstance(target, (Operation, FunctionType)) else text, options)]
     return [(text, text, options)]
-
-
-def _has_whole_list(launch: dispatch.NotedOperation) -> bool:
-    """Tell whether a launch has a list, of which no function of the kernel's author leaves anything out here."""
-    listed = launch.space.listed if isinstance(launch.space, ConfigSpace) else None
-    return listed is not None and len(listed) >= len(set(map(repr, tuned_with(launch.decorated)["configs"])))
 
 
 def _operation(target: Any) -> Any:

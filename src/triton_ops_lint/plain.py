@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from triton_ops import dispatch
+import triton_ops
 from triton_ops.backend import Layers
 from triton_ops.base import require
 
@@ -96,7 +96,7 @@ def _is_of_triton(value: Any) -> bool:
     triton = require("triton", "reading kernels")
     if Layers.is_jit(Layers.of(value)[-1]) or isinstance(value, (int, float, str, tuple)):
         return True
-    if any(value is one for one in (dispatch.autotune, *(getattr(triton, name) for name in _CALLED))):
+    if any(value is one for one in (triton_ops.autotune, *(getattr(triton, name) for name in _CALLED))):
         return True
     module = str(getattr(value, "__module__", type(value).__module__))
     return module in ("math", "typing") or module.startswith("triton.language")

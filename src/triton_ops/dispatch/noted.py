@@ -20,7 +20,7 @@ from triton_ops.dispatch.triton_autotuner import AUTOTUNER
 from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError, UnknownTunableError, alternatives
 from triton_ops.records import Misses, NotedCall, cache_folder, matching
 from triton_ops.request import device_for
-from triton_ops.space import ConfigSpace
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Mapper, TensorSpec
 
 
@@ -159,9 +159,19 @@ class NotedOperation(Operation):
         return replace(cls._at(whole, grids, values, kernel, launched=True), author_grid=grid)
 
     @property
-    def has_list(self) -> bool:
-        """Tell whether its space is a list of configs."""
-        return isinstance(self.space, ConfigSpace) and self.space.listed is not None
+    def listed(self) -> Sequence[Config] | None:
+        """The configs of its list; None if it has none."""
+        return self.space.listed if isinstance(self.space, ConfigSpace) else None
+
+    @property
+    def has_whole_list(self) -> bool:
+        """Tell whether it has a list, of which no function of the kernel's author leaves anything out at this call."""
+        whole = {*map(str, launches_of(self.decorated).autotuner.configs)}
+        return self.listed is not None and len(self.listed) >= len(whole)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process is sent it without its decorator."""
+        return Operation, (self.name, self.kernel, self.space, self.arguments), {"device": self.device}
 
     def at_call(self, device: str | None) -> KernelCall:
         """The call, with new tensors on a device; None takes what the kernel needs, else a GPU where there is one."""

@@ -34,7 +34,7 @@ from triton_ops.ship.verification import Verdict, repaired, verify
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell
 from triton_ops.tuner import ProgressBar, RequestedTune, Survey
-from triton_ops.typed import TypedTarget, module_at
+from triton_ops.typed import TypedTarget
 from triton_ops.values import Mapper, TensorSpec, Tolerance, TuningResult
 
 _VERDICT_HEADER = ("outcome", "kernel", "problem", "device", "config")
@@ -53,7 +53,7 @@ def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
         if ":" in text or text in Operation.shipped_names():
             objects[text] = TypedTarget(text).object()
             continue
-        values = vars(module_at(text))
+        values = TypedTarget(text).values()
         kernels = {id(value): (name, value) for name, value in values.items() if is_declared(value)}
         if not kernels:
             raise TargetError(
@@ -373,8 +373,7 @@ def _expected(
     if pinned is not None and not pinned.entry.origin.expected:
         return None
     try:
-        options = TuneOptions(effort="expected", keep=False)
-        tune = RequestedTune(request=_request(case, targets, spec), options=options)
+        tune = RequestedTune.expected(_request(case, targets, spec))
         expectation = tune.expectation(Survey.unhurried()).worth(tune.request, tune.effort)
     except TritonKernelError as error:
         return error

@@ -13,7 +13,7 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -24,7 +24,7 @@ from triton_ops.backend import Arguments, FunctionKernel, Layers, Operation, sta
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import DeviceError, NotLoadedError, SpaceError, TargetError, alternatives
 from triton_ops.terminal import Typed, only_data_on_stdout
-from triton_ops.typed.problem import TypedProblem, named_object, parse_config
+from triton_ops.typed.problem import TypedProblem, module_at, named_object, parse_config
 
 _STAND_IN = "sm_90"  # where no GPU is named
 
@@ -88,6 +88,17 @@ class TypedTarget:
             raise TargetError(f"{self.text} is a function{lack}", hint="name an Operation")
         return target
 
+    def around_list(self, lack: str) -> Operation:
+        """As `operation`; a launch that has a whole list is around it, where what the list may lack is."""
+        launch = self.operation(lack)
+        whole = isinstance(launch, dispatch.NotedOperation) and launch.has_whole_list
+        return replace(self, widen=True).operation(lack) if whole else launch
+
+    def values(self) -> Mapping[str, Any]:
+        """The names of the file or module that is named, each with its value."""
+        only_data_on_stdout()
+        return vars(module_at(self.text))
+
     def tuned(
         self, target: Operation | Callable[..., Any]
     ) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
@@ -96,7 +107,7 @@ class TypedTarget:
         if launch is None:
             self._check_no_launcher(target)
             return self.problem.operation(target)
-        return TypedProblem(space=self.problem.space if launch.has_list else None).operation(target)
+        return TypedProblem(space=self.problem.space if launch.listed is not None else None).operation(target)
 
     def _check_no_launcher(self, function: Any) -> None:
         """Refuse a function without a space that launches a kernel: the kernel is what has tunables."""
