@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.base import require
-from triton_ops.cost_model import GemmTiles, ProductTiles
+from triton_ops.cost_model import ProductTiles
 from triton_ops.device import probe
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.space import Config, ConfigSpace, Constraint
@@ -390,16 +390,9 @@ def scale_shapes(M: int, N: int, K: int) -> dict[str, tuple[tuple[int, int], tup
 def work(problem: Problem) -> Work:
     """The work: 2MNK operations; A and B read once, C written once."""
     M, N, K, specs = problem["M"], problem["N"], problem["K"], problem.specs
-    a, b = specs["a"], specs["b"]
-    tiles = GemmTiles(
-        M, N, K, dtype=a.dtype, out_dtype=specs["c"].dtype,
-        tile_rows="BLOCK_M", tile_columns="BLOCK_N", tile_inner="BLOCK_K", group="GROUP_SIZE_M",
-        a_along_inner=a.strides[1] == 1, b_along_inner=b.strides[0] == 1,
-        copy_bytes=min(a.copied_bytes, b.copied_bytes),
-    )  # fmt: skip
-    promoted = problem["BLOCKED"] or not problem["FAST"]
-    moved = float(sum(spec.nbytes for spec in specs.values()))
-    return Work(2.0 * M * N * K, moved, ProductTiles(tiles, promoted, scaled=bool(problem["BLOCKED"])))
+    blocked, fast = bool(problem["BLOCKED"]), bool(problem["FAST"])
+    tiles = ProductTiles.of((M, N, K), specs["a"], specs["b"], specs["c"], promoted=blocked or not fast, scaled=blocked)
+    return Work(2.0 * M * N * K, float(sum(spec.nbytes for spec in specs.values())), tiles)
 
 
 def fp8_gemm_reference(

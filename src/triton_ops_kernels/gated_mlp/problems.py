@@ -6,16 +6,14 @@ it alone. Shared memory is no constraint here: the compiler and the device tell 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.base import require
-from triton_ops.cost_model import ElementTiles, GemmTiles, ProductTiles
-from triton_ops.device import Machine
+from triton_ops.cost_model import ElementTiles, ProductTiles
 from triton_ops.space import Config, ConfigSpace, Constraint
-from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, TilePlan, Work, tile_side
+from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, Work
 from triton_ops_kernels.call import Own, OwnConfigs, precision_of, whole_from
 from triton_ops_kernels.tiles import (
     HALVED_SIDE,
@@ -212,40 +210,11 @@ def gradient_arguments(
     }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class GatedTiles:
-    """The tiles of both products, of which a program computes one of each: as one product of twice the columns.
-
-    Where weights are not joined, matrix instructions are of the columns of one product, as of two sums. Half of such a
-    tile is stored.
-    """
-
-    both: ProductTiles
-
-    @property
-    def unseen(self) -> str:
-        """Why no pick is made for such products; one for 640x13360x595 took 2.6 times as long as the default (H200)."""
-        row_bytes = self.both.product.inner * ITEM_BYTES[self.both.product.dtype]
-        return "unseen: no rows that descriptors cannot read" if row_bytes % 16 else self.both.unseen
-
-    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-        """The plan of a product whose tiles are twice as wide."""
-        form = {"BOTH": 2 * tile_side("BLOCK_N", config), "SUMS": 1 if config.get("JOINED", False) else 2}
-        return self.both.plan({**config, **form, "HALVES": True}, machine)
-
-
 def work(problem: Problem) -> Work:
     """The work: 4MNK operations; x and the weights read once, the result written once."""
-    M, N, K = problem["M"], problem["N"], problem["K"]
-    specs = problem.specs
-    x, out, weight = specs["x"], specs["out"], specs["gate_weight"]
-    tiles = GemmTiles(
-        M, 2 * N, K, dtype=x.dtype, out_dtype=out.dtype,
-        tile_rows="BLOCK_M", tile_columns="BOTH", tile_inner="BLOCK_K", group="GROUP_SIZE_M",
-        a_along_inner=x.strides[1] == 1, b_along_inner=weight.strides[1] == 1,
-        copy_bytes=min(x.copied_bytes, weight.copied_bytes),
-    )  # fmt: skip
-    return Work(4.0 * M * N * K, float(sum(spec.nbytes for spec in specs.values())), GatedTiles(ProductTiles(tiles)))
+    M, N, K, specs = problem["M"], problem["N"], problem["K"], problem.specs
+    tiles = ProductTiles.of((M, N, K), specs["x"], specs["gate_weight"], specs["out"], b_inner=-1, products=2)
+    return Work(4.0 * M * N * K, float(sum(spec.nbytes for spec in specs.values())), tiles)
 
 
 def gradient_work(problem: Problem) -> Work:

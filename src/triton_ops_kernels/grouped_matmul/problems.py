@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.base import require
-from triton_ops.cost_model import GemmTiles, ProductTiles
+from triton_ops.cost_model import ProductTiles
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
@@ -80,14 +80,8 @@ def work(problem: Problem) -> Work:
     x, weight, out = specs["x"], specs["weight"], specs["out"]
     M, N, K, groups = out.shape[0], problem["N"], problem["K"], problem["GROUPS"]
     weight_bytes = weight.nbytes * min(groups, M) // max(groups, 1)
-    tiles = GemmTiles(
-        -(-M // max(groups, 1)), N, K, dtype=x.dtype, out_dtype=out.dtype,
-        tile_rows="BLOCK_M", tile_columns="BLOCK_N", tile_inner="BLOCK_K", group="GROUP_SIZE_M",
-        a_along_inner=x.strides[1] == 1, b_along_inner=weight.strides[1] == 1, batch=groups,
-        copy_bytes=min(x.copied_bytes, weight.copied_bytes),
-    )  # fmt: skip
-    moved = float(x.nbytes + weight_bytes + out.nbytes)
-    return Work(2.0 * M * N * K, moved, ProductTiles(tiles, described=False))
+    tiles = ProductTiles.of((-(-M // max(groups, 1)), N, K), x, weight, out, batch=groups, described=False)
+    return Work(2.0 * M * N * K, float(x.nbytes + weight_bytes + out.nbytes), tiles)
 
 
 OWN = OwnConfigs({

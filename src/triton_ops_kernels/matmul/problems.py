@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.base import require
-from triton_ops.cost_model import GemmTiles, ProductTiles
+from triton_ops.cost_model import ProductTiles
 from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 from triton_ops_kernels.call import Own, OwnConfigs, whole_from
@@ -283,16 +283,12 @@ def launch_values(a: Any, b: Any, c: Any) -> dict[str, Any]:
 
 def work(problem: Problem) -> Work:
     """The work of a product: 2MNK operations; A and B read once, C written once; tiles of BM by BN in steps of BK."""
-    specs = problem.specs
-    a, b = specs["a"], specs["b"]
-    tiles = GemmTiles(
-        problem["M"], problem["N"], problem["K"], dtype=a.dtype, out_dtype=specs["c"].dtype,
-        tile_rows="BM", tile_columns="BN", tile_inner="BK", group="GROUP_M",
-        a_along_inner=a.strides[1] == 1, b_along_inner=b.strides[0] == 1,
-        copy_bytes=min(a.copied_bytes, b.copied_bytes), finish=ACTIVATIONS[problem["ACTIVATION"]],
+    M, N, K, specs = problem["M"], problem["N"], problem["K"], problem.specs
+    tiles = ProductTiles.of(
+        (M, N, K), specs["a"], specs["b"], specs["c"], sides=("BM", "BN", "BK", "GROUP_M"),
+        finish=ACTIVATIONS[problem["ACTIVATION"]],
     )  # fmt: skip
-    flops = 2.0 * problem["M"] * problem["N"] * problem["K"]
-    return Work(flops, float(sum(spec.nbytes for spec in specs.values())), ProductTiles(tiles))
+    return Work(2.0 * M * N * K, float(sum(spec.nbytes for spec in specs.values())), tiles)
 
 
 def matmul_reference(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from triton_ops.base import require
 from triton_ops.cost_model import RowTiles
 from triton_ops.space import Config, ConfigSpace, Constraint
-from triton_ops.values import Problem, TensorSpec, Tile, Work
+from triton_ops.values import Problem, TensorSpec, Work
 from triton_ops_kernels import rows
 from triton_ops_kernels.call import Own, OwnConfigs, whole_from
 
@@ -117,7 +117,7 @@ def gradient_arguments(rows: int = 32768, columns: int = 4096, dtype: str = "bfl
     }  # fmt: skip
 
 
-def work(problem: Problem, parts: Tile = 1) -> Work:
+def work(problem: Problem, parts: str | int = 1) -> Work:
     """The work: bytes of the inputs and of the output; bandwidth is the limit."""
     specs = list(problem.specs.values())
     first, *others, last = specs
