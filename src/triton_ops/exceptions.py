@@ -34,6 +34,8 @@ An error has its facts as attributes, can be pickled between processes, and may 
 from __future__ import annotations
 
 import importlib.util
+import math
+import numbers
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -212,6 +214,22 @@ class NotLoadedError(TargetError):
 
 class SettingsError(TritonKernelError, ValueError):
     """A setting, option or environment variable outside its allowed values."""
+
+    @classmethod
+    def checked(
+        cls, what: str, value: Any, least: float | None = None, *, whole: bool = False, finite: bool = True,
+        hint: str = "",
+    ) -> Any:  # fmt: skip
+        """A number that somebody gives, if it is at least so much, or positive for None; else the error is raised.
+
+        A truth value and a NaN are no numbers; infinity is one where it need not be finite.
+        """
+        is_number = isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
+        if is_number and (value > 0 if least is None else value >= least) and not (finite and value == math.inf):
+            return value
+        kind = "whole number" if whole else "number"
+        allowed = f"positive {kind}" if least is None else f"{kind} of {least} or more"
+        raise cls(f"{what} is {value!r}; it must be a {allowed}", hint=hint)
 
 
 _EXTRAS = {

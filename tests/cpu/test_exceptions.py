@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import math
 import pickle
 
 import pytest
@@ -49,6 +50,25 @@ def made(cls, **more):
 def test_all_lists_every_error_of_the_module():
     result = [name for name, value in vars(exceptions).items() if inspect.isclass(value)]
     assert sorted(name for name in result if name != "Any") == exceptions.__all__
+
+
+@pytest.mark.parametrize("value", [True, "3", None, math.nan, math.inf, 0, 1 + 0j, [1]])
+def test_what_is_no_positive_number_is_a_settings_error_that_says_what_it_must_be(value):
+    with pytest.raises(exceptions.SettingsError, match=r"^the weight is .*; it must be a positive number \(hint: 1\)$"):
+        exceptions.SettingsError.checked("the weight", value, hint="1")
+
+
+def test_a_number_has_a_least_value_may_have_to_be_whole_and_may_be_infinite_where_that_is_said():
+    checked = exceptions.SettingsError.checked
+    assert [checked("k", 1, 1, whole=True), checked("k", 0.5), checked("k", math.inf, 0, finite=False)] == [
+        1,
+        0.5,
+        math.inf,
+    ]
+    for value in (0, 1.0, math.inf):
+        with pytest.raises(exceptions.SettingsError, match="it must be a whole number of 1 or more"):
+            checked("k", value, 1, whole=True)
+    assert checked("k", 10**400) == 10**400
 
 
 def test_trees_in_the_docstring_name_every_error_and_warning_once():

@@ -15,7 +15,7 @@ from triton_ops._faces import Upward
 from triton_ops.backend.callables import FunctionKernel
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments, Kernel
-from triton_ops.base import Frozen, is_positive
+from triton_ops.base import Frozen
 from triton_ops.exceptions import (
     KernelTypeError,
     MissingDependencyError,
@@ -79,9 +79,8 @@ class Operation:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
         as_callable("reference", self.reference)
-        if self.least_gain is not None and not is_positive(self.least_gain):
-            message = f"least_gain is {self.least_gain!r}; it must be a number above 0, or None"
-            raise SettingsError(message, hint="0.05 asks for 5 % over the default")
+        if self.least_gain is not None:
+            SettingsError.checked("least_gain", self.least_gain, hint="0.05 asks for 5 % over the default")
         object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
         Frozen.fields(self, "problems")
         kernel, space = FunctionKernel.kernel_and_space(self.kernel, self.space)

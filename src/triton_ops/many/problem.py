@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import msgspec
 
 from triton_ops.backend import Operation
-from triton_ops.base import DamagedError, NamedFile, Sealed, is_positive
+from triton_ops.base import DamagedError, NamedFile, Sealed
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation import Stations
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
@@ -154,10 +154,8 @@ class RunOptions:
             raise SettingsError(f"search is {plan.search!r}, one searcher for many spaces", hint=hint)
         if (cluster := engine_named(engine)) is not None and gpus is not None:
             raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")
-        if budget_s is not None and not is_positive(budget_s):
-            message = f"budget_s is {budget_s!r}; it must be a positive number"
-            raise SettingsError(message, hint="leave it out for no limit")
-        limit_s = None if budget_s is None else float(budget_s)
+        hint = "leave it out for no limit"
+        limit_s = None if budget_s is None else float(SettingsError.checked("budget_s", budget_s, hint=hint))
         return cls(each=each.of_effort(plan), devices=TorchDevice.chosen(gpus), budget_s=limit_s, cluster=cluster)
 
     def tuned(self, problem: TuneProblem, place: JobPlace, own_device: str | None = None) -> TuningResult:

@@ -112,7 +112,11 @@ class Codec(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     def loads(self, text: str | bytes) -> T:
         """The value in a text; CacheError if it holds no JSON object, or is refused by `convert`."""
-        return self.convert(parse_object(text))
+        try:
+            content = Sealed.parsed(text)
+        except DamagedError as error:
+            raise CacheError(str(error)) from error
+        return self.convert(content)
 
     def convert(self, content: Mapping[str, Any]) -> T:
         """The value in decoded JSON.
@@ -136,8 +140,8 @@ class Codec(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     def protects(self, text: str | bytes) -> str | None:
         """The reason why a file, of another kind or a newer version, must not be overwritten; None if it may be."""
         content: Mapping[str, Any] = {}
-        with contextlib.suppress(CacheError):  # it names none
-            content = parse_object(text)
+        with contextlib.suppress(DamagedError):  # it names none
+            content = Sealed.parsed(text)
         kind, version = content.get("kind", self.kind), content.get("schema_version")
         if kind != self.kind:
             return f"it holds a value of kind {kind!r}"
@@ -170,14 +174,6 @@ def check_kind(
     if version != reads or isinstance(version, bool):
         hint = again if version in range(reads) else f"upgrade triton-ops, or {again}"
         raise error(f"{what}it has schema version {version!r}; this triton-ops reads {reads}", hint=hint)
-
-
-def parse_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object in a text of valid Unicode, with finite numbers only; CacheError if it is anything else."""
-    try:
-        return Sealed.parsed(text)
-    except DamagedError as error:
-        raise CacheError(str(error)) from error
 
 
 class MemoryStore(Generic[T]):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 from triton_ops import search as searches
@@ -35,16 +33,14 @@ class Budget:
     firm: bool = True
 
     def __post_init__(self) -> None:
-        limits: tuple[tuple[str, Any, Any], ...] = (("trials", self.trials, Integral), ("seconds", self.seconds, Real))
-        for name, value, kind in limits:
-            if value is not None and not (isinstance(value, kind) and value > 0 and math.isfinite(value)):
-                what = "whole number" if kind is Integral else "number"
-                raise SettingsError(
-                    f"the limit of {name} is {value!r}; it must be a positive {what}",
-                    hint="leave it out to take the effort's",
-                )
-            if value is not None and type(value) not in (int, float):  # records cannot hold others, such as NumPy's
-                object.__setattr__(self, name, int(value) if kind is Integral else float(value))
+        limits: dict[str, Any] = {"trials": self.trials, "seconds": self.seconds}
+        for name, value in limits.items():
+            if value is None:
+                continue
+            whole, hint = name == "trials", "leave it out to take the effort's"
+            SettingsError.checked(f"the limit of {name}", value, whole=whole, hint=hint)
+            if type(value) not in (int, float):  # records cannot hold others, such as NumPy's
+                object.__setattr__(self, name, int(value) if whole else float(value))
 
 
 _CHECKS = 1.5  # times the race: results are checked again after it, and a doubt is resolved
@@ -135,9 +131,7 @@ class Effort:
             raise SettingsError(f"patience is {self.patience!r}; it must be a Patience", hint="Patience(trial_s=60.0)")
         for field_name, least in (("near", 0), ("finalists", 1), ("processes", 0), ("previews", 0), ("doubt_s", 0),
                                   ("worthwhile", 0), ("expected_gain", 0)):  # fmt: skip
-            value = getattr(self, field_name)
-            if not (isinstance(value, (int, float)) and value >= least):
-                raise SettingsError(f"{field_name} of effort {self.name} is {value!r}; it must be {least} or more")
+            SettingsError.checked(f"{field_name} of effort {self.name}", getattr(self, field_name), least)
 
     @classmethod
     def named(cls, effort: str | Effort | None = None) -> Effort:

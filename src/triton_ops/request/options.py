@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,12 +59,8 @@ class TuneOptions:
     keep: bool = True
 
     def __post_init__(self) -> None:
-        seed: Any = self.seed
-        if (type(seed) is not int and not isinstance(seed, Integral)) or int(seed) < 0:
-            raise SettingsError(
-                f"the seed is {seed!r}; it must be a whole number of 0 or more", hint="0 is the default"
-            )
-        object.__setattr__(self, "seed", int(seed))
+        SettingsError.checked("the seed", self.seed, 0, whole=True, hint="0 is the default")
+        object.__setattr__(self, "seed", int(self.seed))
         if not isinstance(self.isolate, (bool, type(None))):
             raise SettingsError(f"isolate is {self.isolate!r}; it must be True, False or None", hint="or leave it out")
 

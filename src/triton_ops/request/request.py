@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from triton_ops import backend, values
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
-from triton_ops.base import cached_property, canonical_json, fingerprint, is_positive
+from triton_ops.base import cached_property, canonical_json, fingerprint
 from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
 from triton_ops.space import ConfigSpace
@@ -313,11 +313,8 @@ class TuneProblem:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if not is_positive(self.weight):
-            raise SettingsError(
-                f"the weight of a problem is {self.weight!r}; it must be a positive number",
-                hint="leave it out for 1, or say how often it is launched",
-            )
+        hint = "leave it out for 1, or say how often it is launched"
+        SettingsError.checked("the weight of a problem", self.weight, hint=hint)
 
     @property
     def parts(self) -> tuple[Operation | Kernel | Callable[..., Any], Any]:

@@ -161,8 +161,7 @@ class Chance:
         """The chance of each row, from 0.02 to 1."""
         if not self.is_known or self._surrogate is None:
             return np.ones(len(rows))
-        chances: Floats = np.clip(self._surrogate.predict(rows)[0], _LEAST, 1.0)
-        return chances
+        return np.clip(self._surrogate.predict(rows)[0], _LEAST, 1.0)
 
 
 _PATIENCE = 4.0  # a config that compiles for more than so many times the usual seconds needs a larger gain

@@ -92,10 +92,7 @@ class CoordinateDescent(Descent):
     """
 
     def __init__(self, space: ConfigSpace, seed: int = 0, *, radius: int = 1, all_directions: bool = False) -> None:
-        if type(radius) is not int or radius < 1:
-            raise SettingsError(
-                f"radius is {radius!r}; it must be a whole number of 1 or more", hint="such as radius=2"
-            )
+        SettingsError.checked("radius", radius, 1, whole=True, hint="such as radius=2")
         super().__init__(space, seed, _STARTS, () if space.default is None else (space.default,))
         self._radius, self._all_directions = radius, all_directions
 

@@ -126,8 +126,7 @@ def _labels(count: int) -> Floats:
     if count <= _MOST_LABELS:
         return np.eye(count)
     numbers = np.random.default_rng(count).permutation(max(count, 1 << _MOST_LABELS))[:count]
-    labels: Floats = (numbers[:, None] >> np.arange(_MOST_LABELS) & 1) / 2
-    return labels
+    return (numbers[:, None] >> np.arange(_MOST_LABELS) & 1) / 2
 
 
 def _key(value: Value) -> tuple[type, Value]:
@@ -259,8 +258,7 @@ def values_of(trials: Sequence[Trial]) -> Floats:
     times = np.array([math.log(max(trial.rank, _LEAST_MS)) if trial.ok else math.nan for trial in trials])
     middle = float(np.nanmedian(times))
     times = np.where(np.isnan(times), middle, times)
-    bent: Floats = np.where(times > middle, middle + _SLOW * (times - middle), times)
-    return bent
+    return np.where(times > middle, middle + _SLOW * (times - middle), times)
 
 
 def noise_of(trials: Sequence[Trial]) -> Floats:
@@ -327,8 +325,7 @@ class ByDistance:
 
         def slope(weights: Floats) -> Floats:
             by_columns = _by_columns(weights * _matern_slope(squares), near)
-            slopes: Floats = np.bincount(self._of, by_columns, minlength=len(logs)).astype(float)
-            return slopes
+            return np.bincount(self._of, by_columns, minlength=len(logs)).astype(float)
 
         return _matern(squares), slope
 

@@ -100,8 +100,7 @@ def verify_command(
         ("--held-out", held_out, "leave it out for none"), ("--bound", bound, "leave it out for none"),
         ("--seconds", seconds or 0.0, "leave it out for no limit"),
     ):  # fmt: skip
-        if not value >= 0:
-            raise SettingsError(f"{name} is {value}; it must be 0 or more", hint=hint)
+        SettingsError.checked(name, value, 0, hint=hint)
     lock = Lockfile() if records else Lockfile.read(lockfile)
     only_data_on_stdout()
     targets = Targets(load_kernels(kernels or ()).values())
@@ -184,8 +183,8 @@ def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, 
     run is what the tunes have in common; a miss has its own device and state of the cache. Only misses of the TARGETs
     are tuned, where there are some; KERNELS are loaded, and restrict nothing.
     """
-    if most is not None and most < 1:
-        raise SettingsError(f"--most is {most}; it must be 1 or more", hint="leave it out for all")
+    if most is not None:
+        SettingsError.checked("--most", most, 1, hint="leave it out for all")
     folder = folder_of(run.options.each.cache_dir)
     options = replace(run.options, each=replace(run.options.each, cache_dir=folder))
     only_data_on_stdout()

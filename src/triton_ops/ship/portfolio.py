@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.backend import Operation
-from triton_ops.base import cached_property, is_positive, require
+from triton_ops.base import cached_property, require
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError, TargetError, UntunedError
 from triton_ops.records import Record, Runs, cache_folder, may_have_records, store_in
@@ -340,8 +340,7 @@ def choose_portfolio(
 
     Cost: all run logs of the kernel's problems are read; the choice takes up to ten seconds.
     """
-    if type(k) is not int or k < 1:
-        raise SettingsError(f"k is {k!r}; it must be a whole number of 1 or more", hint="4 is the default")
+    SettingsError.checked("k", k, 1, whole=True, hint="4 is the default")
     if objective not in ("worst", "mean"):
         raise SettingsError(f"objective is {objective!r}; it is worst or mean", hint="worst is the default")
     name = _name_of(kernel)
@@ -447,6 +446,5 @@ def _weights_of(problems: Sequence[MeasuredProblem], weights: Mapping[str, float
     for label, weight in weights.items():
         if label not in labels:
             raise SettingsError(f"no problem is called {label!r}; there are {', '.join(sorted(labels))}")
-        if not is_positive(weight):
-            raise SettingsError(f"the weight of {label} is {weight!r}; it must be a positive number")
+        SettingsError.checked(f"the weight of {label}", weight)
     return [float(weights.get(problem.key.label, 1.0)) for problem in problems]

@@ -445,11 +445,7 @@ class ConfigSpace:
             # the text tells True from 1
             return tuple(places_of[repr(values[name])] for name, places_of in places.items())
 
-        joined = (
-            {name: value for row in combination for name, value in row.items()}
-            for combination in itertools.product(*rows)
-        )
-        return [Config({name: values[name] for name in places}) for values in sorted(joined, key=place)]
+        return sorted(map(self._join, itertools.product(*rows)), key=place)
 
 
 @dataclass(frozen=True)
@@ -515,14 +511,12 @@ _spaces: dict[str, ConfigSpace] = {}  # by the text of the mapping that a space 
 
 
 def _space_of(mapping: Mapping[str, Any]) -> ConfigSpace:
-    text = ConfigSpace.text_of(mapping)
-    space = None if text is None else _spaces.get(text)
-    if space is None:
-        space = ConfigSpace(mapping)
-        if text is not None:
-            if len(_spaces) >= _MOST_SPACES:
-                _spaces.clear()
-            _spaces[text] = space
+    if (text := ConfigSpace.text_of(mapping)) is None:
+        return ConfigSpace(mapping)
+    if (space := _spaces.get(text)) is None:
+        if len(_spaces) >= _MOST_SPACES:
+            _spaces.clear()
+        space = _spaces[text] = ConfigSpace(mapping)
     return space
 
 

@@ -88,9 +88,8 @@ class Tunable:
                 hint="write a list, in the order to try",
             )
         tunable = Tunable(_as_tuple(source)).check(name)
-        numbers = [value for value in tunable if isinstance(value, (int, float)) and not isinstance(value, bool)]
-        rising = len(numbers) == len(tunable) and all(a < b for a, b in pairwise(numbers))
-        return replace(tunable, ordered=rising)
+        values: tuple[Any, ...] = tunable.values
+        return replace(tunable, ordered=Tunable.are_numbers(values) and all(a < b for a, b in pairwise(values)))
 
 
 def Choice(values: Iterable[Value]) -> Tunable:  # noqa: N802 - reads as a type where spaces are written

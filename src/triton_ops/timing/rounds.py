@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, TypeVar
 
 from triton_ops.base import warn
@@ -223,15 +223,10 @@ class RacePolicy:
         if not rounds or not all(_is_count(step) for step in rounds) or any(b <= a for a, b in pairwise(steps)):
             message = f"checkpoints are {self.checkpoints!r}; they must be numbers of rounds that grow"
             raise SettingsError(message, hint="checkpoints=(4, 8, 16)")
-        amounts: dict[str, Any] = {
-            "zone": self.zone, "confidence": self.confidence, "seconds": self.seconds, "few_s": self.few_s,
-            "visit_ms": self.visit_ms, "regret": self.regret or 0.0,
-        }  # fmt: skip
-        for name, value in amounts.items():
-            if not (isinstance(value, Real) and float(value) >= 0):  # a NaN is not
-                raise SettingsError(f"{name} of a race is {value!r}; it must be a number of 0 or more")
-        if not _is_count(self.longest) or self.longest < 1:
-            raise SettingsError(f"longest of a race is {self.longest!r}; it must be a whole number of 1 or more")
+        for name in ("zone", "confidence", "seconds", "few_s", "visit_ms"):
+            SettingsError.checked(f"{name} of a race", getattr(self, name), 0, finite=False)
+        SettingsError.checked("regret of a race", self.regret or 0, 0)
+        SettingsError.checked("longest of a race", self.longest, 1, whole=True)
 
     def samples(self, sample_ms: float) -> int:
         """Number of samples of `sample_ms` milliseconds that make a visit."""

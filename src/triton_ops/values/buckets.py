@@ -99,8 +99,7 @@ class Nearest(BucketRule):
 
     def __post_init__(self) -> None:
         _check_rising(self.points, "near")
-        if not (math.isfinite(self.cap) and self.cap >= 1):
-            raise SettingsError(f"the cap of a bucket is {self.cap}; it must be 1 or more", hint="for example @2")
+        SettingsError.checked("the cap of a bucket", self.cap, 1, hint="for example @2")
 
     @property
     def first(self) -> int:

@@ -82,8 +82,7 @@ class Contents:
         if not items or not all(fit) or not all(callable(it[1]) or isinstance(it[1], Mapping) for it in items):
             raise SettingsError(f"contents are {self.items!r}; they are pairs of a positive weight and a content",
                                 hint=_FORM)  # fmt: skip
-        if type(self.held_out) is not int or self.held_out < 0:
-            raise SettingsError(f"held_out is {self.held_out!r}; it must be a whole number of 0 or more")
+        SettingsError.checked("held_out", self.held_out, 0, whole=True)
         own = ((weight, each if callable(each) else Frozen(each)) for weight, each in items)
         object.__setattr__(self, "items", tuple(own))  # the caller may change what it has given
 

@@ -65,7 +65,7 @@ def test_patience_is_a_positive_number_of_seconds(name):
 def test_a_part_of_an_effort_has_a_least_value(name, least):
     assert getattr(Effort(name="mine", **{name: least}), name) == least
     for wrong in (least - 1, math.nan, "1", None):
-        with pytest.raises(SettingsError, match=rf"{name} of effort mine is .*; it must be {least} or more"):
+        with pytest.raises(SettingsError, match=rf"{name} of effort mine is .*; it must be .* of {least} or more"):
             Effort(name="mine", **{name: wrong})
 
 
