@@ -12,6 +12,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ def resources_of(row: dict[str, Any], recording: Mapping[str, Any]) -> Resources
 def recorded_model(recording: Mapping[str, Any], calibration: Calibration | None = None) -> Model | None:
     """The model of a recording's space on the device that it names; None if the model would make no forecast."""
     work = recorded_work(recording)
-    machine = Machine.of(DeviceSpec.named(str(recording.get("gpu", ""))), calibration)
+    spec = DeviceSpec.named(str(recording.get("gpu", "")))
+    machine = None if spec is None else Machine.of(replace(spec, calibration=calibration))
     return None if work is None or work.tiles is None or machine is None else Model(work, machine)
 
 

@@ -18,7 +18,7 @@ from triton_ops.benchmark import ConfigCache
 from triton_ops.cli.bundle import export_records, import_records
 from triton_ops.cli.cache import _blocks, _facts, _row
 from triton_ops.device import Calibration, DeviceSpec, Machine
-from triton_ops.device.machine import calibration_path
+from triton_ops.device.datasheets import calibration_path
 from triton_ops.exceptions import CacheError, LockfileError, RecordingError, RunLogError
 from triton_ops.records import (
     RECORDS,
@@ -225,7 +225,7 @@ def _rates(folder: Path) -> dict[str, Any]:
     calibration = Calibration.load(folder, GPU)
     spec = DeviceSpec.named(GPU)
     assert spec is not None
-    Machine.of(spec, calibration)
+    Machine.of(replace(spec, calibration=calibration))
     return {} if calibration is None else {"rates": calibration}
 
 

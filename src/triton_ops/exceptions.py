@@ -177,6 +177,14 @@ class DeviceError(TritonKernelError):
 class SpaceError(TritonKernelError):
     """A config space that is not well defined."""
 
+    @staticmethod
+    def check_tunables(owner: str, names: Iterable[str], tunables: Iterable[str]) -> None:
+        """Raise `UnknownTunableError` if some of the names are no tunables of an owner."""
+        known = list(tunables)
+        if unknown := list(dict.fromkeys(name for name in names if name not in known)):
+            message = f"{owner} has no tunable {', '.join(unknown)}; {alternatives(unknown[0], known)}"
+            raise UnknownTunableError(message, hint="correct the name")
+
 
 class EmptySpaceError(SpaceError):
     """No configuration is left to try: a tunable without values, or constraints that refuse all."""

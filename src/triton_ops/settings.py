@@ -40,7 +40,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from triton_ops.exceptions import SettingsError, nearest
+from triton_ops.exceptions import CacheError, SettingsError, nearest
 
 
 def _temporary(name: str) -> Path:
@@ -131,6 +131,23 @@ def lock_dir() -> Path:
     `TMPDIR` or `XDG_RUNTIME_DIR`, which differ from job to job and from login to login of one user.
     """
     return _path("TRITON_OPS_LOCK_DIR") or OWN_LOCKS
+
+
+def cache_folder(folder: str | os.PathLike[str] | None) -> str:
+    """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder."""
+    if folder is not None and not is_path(folder):
+        raise CacheError(
+            f"cache_dir is {folder!r}; it must be a folder's path, as text or as a Path",
+            hint="leave it out to take TRITON_OPS_CACHE_DIR, else the user's cache folder",
+        )
+    path = os.fspath(cache_dir() if folder is None else folder)
+    if path.startswith("~"):
+        path = str(expanded(path))
+    try:
+        return os.path.abspath(path)  # noqa: PTH100 - as text: a path object takes longer
+    except OSError as error:
+        message = f"the current folder is gone, in which {path} would be"
+        raise CacheError(message, hint="name an absolute folder, or go elsewhere") from error
 
 
 def expanded(path: str | os.PathLike[str], source: str = "") -> Path:

@@ -12,41 +12,15 @@ from typing import Annotated, Any
 from triton_ops.backend import Arguments, Compiler, Operation
 from triton_ops.base import counted
 from triton_ops.compilation import CompilePool
-from triton_ops.device import Calibration, DeviceSpec, Machine, Target, probe
-from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
-from triton_ops.space import Config, ConfigSpace
-from triton_ops.terminal import ExitCode, Facts, folder_of, followed, option, tell
+from triton_ops.device import DeviceSpec, Machine, Target, probe
+from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.terminal import ExitCode, Facts, followed, option, tell
 from triton_ops.typed import TypedTarget
 from triton_ops.values import Compiled, Problem, Resources, dtype_name
 from triton_ops_lab.ranking import Expectation, Expecter, ModelQuestion, by_program, same_programs
 from triton_ops_lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
 
 _TIMEOUT_S = CompilePool.TIMEOUT_S
-
-
-def check_filled(space: ConfigSpace, values: Mapping[str, Any] | None) -> None:
-    """Raise `EmptySpaceError` if a space with these values has no valid config; name a value that is refused alone."""
-    try:
-        space.first_config()
-    except EmptySpaceError as error:
-        default = space.default or Config()
-        for name in values or {}:
-            config = Config({**default, name: space.tunables[name].values[0]})
-            if set(config) == set(space.tunables) and (rules := space.broken(config)):
-                reason = rules[0].explain(config)
-                message = f"no config is valid; {name}={config[name]}: {reason}"
-                raise EmptySpaceError(message, hint=error.hint) from error
-        raise
-
-
-def tell_left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs: Sequence[Config]) -> None:
-    """Tell which of the values none of the valid configs has, and which rule refuses the first one with it."""
-    for name in values or {}:
-        valid = {repr(config.get(name)) for config in configs}
-        for value in space.tunables[name].values:
-            if repr(value) not in valid:
-                reason = space.why_not(Config({**configs[0], name: value}))
-                tell(f"no valid config has {name}={value}: {reason or 'the rules of the space leave none'}")
 
 
 _COMPILE_HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "expected", "s", "config")
@@ -124,14 +98,15 @@ def compile_command(
     problem = operation.problem(extents, element)
     if not typed.shapes:
         tell(f"no --shape: compiling for {problem.label}")
-    check_filled(own_space or operation.space_for(problem), typed.space)
+    (own_space or operation.space_for(problem)).check_filled(typed.space)
     question = ModelQuestion.of(operation, space=own_space, shape=extents, dtype=element)
     start = time.perf_counter()
     expected = {goal.arch: _expectations(question, goal, spec, jobs, timeout_s) for goal, spec in goals}
     elapsed_s = time.perf_counter() - start
     by_arch = {arch: [one.compiled for one in several if one.compiled] for arch, several in expected.items()}
     first = goals[0][0]
-    tell_left_out(question.space, typed.space, [result.config for result in by_arch[first.arch]])
+    for text in question.space.left_out(typed.space, [result.config for result in by_arch[first.arch]]):
+        tell(text)
     facts = Facts("compile", [row for arch, several in expected.items() for row in _compiled_json(several, arch)])
     facts.failed += _failures(by_arch)
     if not any(result.launchable for results in by_arch.values() for result in results):
@@ -190,8 +165,7 @@ def _expectations(
         if spec is None:
             return [Expectation(config=config, forecast=None, compiled=one) for config, one in results.items()]
         readings = question.readings(configs, pool, Machine.of(spec))
-        calibration = Calibration.load(folder_of(None), spec.name)
-        return list(Expecter(question, spec, calibration, readings).all(configs, pool, results))
+        return list(Expecter(question, spec.calibrated(None), readings).all(configs, pool, results))
 
 
 def _compiled_json(expectations: Sequence[Expectation], arch: str) -> Iterator[dict[str, Any]]:

@@ -9,13 +9,12 @@ from typing import Annotated, Any
 
 from triton_ops.backend import Operation, ReadSpace
 from triton_ops.cost_model import work_in_words
-from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec, gpu_missing
-from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
+from triton_ops.device import DeviceSpec, Machine, device_spec, gpu_missing
+from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.space import Config
-from triton_ops.terminal import Facts, Typed, folder_of, option, tell
+from triton_ops.terminal import Facts, Typed, option, tell
 from triton_ops.typed import TypedTarget
 from triton_ops.values import Resources, Status
-from triton_ops_lab.command_compile import check_filled, tell_left_out
 from triton_ops_lab.expectation import LEGEND, Portrait, explain, pipeline_lines, portrait
 from triton_ops_lab.ranking import GUESSED_TOO_LARGE, Expectation, ModelQuestion, rank, same_programs
 from triton_ops_lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
@@ -180,12 +179,11 @@ def explain_command(
         assumed = target.gpu is None and gpu_missing() is not None
         target = replace(target, gpu=_ASSUMED) if assumed else target
         return _space_facts(device_spec(target.gpu), target, assumed)
-    spec = device_spec(target.gpu)
+    spec = device_spec(target.gpu).calibrated(cache_dir)
     operation, extents, element, whole = _asked(target)
     problem = operation.problem(extents, element)
     expected = ModelQuestion.of(operation, shape=extents, dtype=element)
-    calibration = Calibration.load(folder_of(cache_dir), spec.name)
-    explained = explain(expected, whole, spec, calibration)
+    explained = explain(expected, whole, spec)
     if not explained.told:
         hint = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"
         raise TargetError(f"the model makes no forecast: {explained.silent}", hint=hint)
@@ -245,10 +243,7 @@ def _asked(target: TypedTarget) -> tuple[Operation, tuple[int, ...] | None, str 
     operation, space, extents, element = replace(target, problem=problem).tuned(target.operation(_LACK))
     own = operation.space_for(operation.problem(extents, element))
     whole = Config({**own.default_config, **own.with_names(values)})
-    if (reason := (space or own).why_not(whole)) is not None:
-        message = f"config ({whole}) is not in the space of {operation.name}: {reason}"
-        raise ConfigValueError(message, hint="take a config of the space")
-    return operation, extents, element, whole
+    return operation, extents, element, (space or own).checked(whole, operation.name)
 
 
 def rank_command(
@@ -265,7 +260,7 @@ def rank_command(
     whole, gpu = target.operation("; its space and its problem are not known"), target.gpu
     operation, own_space, extents, element = target.tuned(whole)
     configs = own_space or operation.space_for(operation.problem(extents, element))
-    check_filled(configs, target.problem.space)
+    configs.check_filled(target.problem.space)
     most = configs.size.total if every else top
     ranking = rank(
         operation, space=own_space, shape=extents, dtype=element, gpu=gpu, top=most, jobs=jobs, cache_dir=cache_dir
@@ -273,7 +268,8 @@ def rank_command(
     if len(ranking) < configs.size.valid:
         tell(f"{len(ranking)} of {configs.size.valid} configs are ranked")
     else:
-        tell_left_out(configs, target.problem.space, [one.config for one in ranking])
+        for text in configs.left_out(target.problem.space, [one.config for one in ranking]):
+            tell(text)
     if unseen := Machine.known(device_spec(gpu)).unseen:
         tell(unseen)
     facts = Facts("explain rank", lambda: ranking[:most])
@@ -297,11 +293,10 @@ def cliffs_command(
     Nothing is run, and no GPU is needed with --gpu.
     """
     axis, series = _series(vary)
-    spec = device_spec(target.gpu)
+    spec = device_spec(target.gpu).calibrated(target.cache_dir)
     operation, extents, element, tile = _asked(target)
     whole = operation.full_shape(extents)
-    calibration = Calibration.load(folder_of(target.cache_dir), spec.name)
-    points = sweep(operation, tile, whole, element, axis, series, spec, calibration)
+    points = sweep(operation, tile, whole, element, axis, series, spec)
     facts = Facts("explain cliffs", _sweep_json(operation.name, spec, points))
     facts.listing(_sweep_facts(operation.name, whole, spec, points))
     rows = [[*_point_row(axis, before), *_point_row(axis, after)] for before, after in points.cliffs]

@@ -16,13 +16,12 @@ from urllib.parse import parse_qsl
 
 from triton_ops.backend import Operation
 from triton_ops.base import Page
-from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec
+from triton_ops.device import DeviceSpec, Machine, device_spec
 from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
 from triton_ops.space import Config
-from triton_ops.terminal import Facts, PageServer, Typed, folder_of, option, tell
+from triton_ops.terminal import Facts, PageServer, Typed, option, tell
 from triton_ops.tuner import Survey
 from triton_ops.typed import TypedTarget, parse_config
-from triton_ops_lab.command_compile import check_filled
 from triton_ops_lab.expectation import LEGEND, drawn, pipeline_lines
 from triton_ops_lab.simulated_ranking import FLOORS, Overlay, PlacedConfig, advice, known_devices, table_name
 from triton_ops_lab.simulation import LARGEST, LESSON, WORKLOADS, Simulation, SizePoint, Workload, simulate
@@ -241,7 +240,7 @@ def _add_sizes(facts: Facts, result: Simulation, extent: str, points: Sequence[S
     """Add the winner at each size of an extent, and how much slower each other config is there."""
     configs = list(map(str, result.compared))
     header = [extent, "best", *(f"({at})" for at in range(1, len(configs) + 1)), "winner"]
-    at = result.workload.axis(extent)
+    at = result.workload.operation.axis(extent)
     rows = [
         [
             str(point.extents[at]),
@@ -330,10 +329,10 @@ def simulate_command(
     _check_outputs(html, serve=serve, port=port, as_json=as_json, is_target=is_target)
     if sum((bool(values), bool(space), whole)) > 1:
         raise SettingsError("--config, --space and --whole exclude each other", hint="give one of them")
-    spec = device_spec(gpu)
+    spec = device_spec(gpu).calibrated(cache_dir) if is_target else device_spec(gpu)
     overlays = [Overlay.of(path, undeclared=undeclared) for path in recording or []]
     if is_target:
-        simulations = [_of_target(target, values, spec, cache_dir, over=over, jitter=jitter, seed=seed)]
+        simulations = [_of_target(target, values, spec, over=over, jitter=jitter, seed=seed)]
     else:
         has_options = bool(typed.shapes or values or typed.space or whole or over)
         names = _names(text, overlays, page=serve or html is not None, has_options=has_options)
@@ -369,9 +368,8 @@ def simulate_command(
 
 
 def _of_target(
-    target: TypedTarget, typed: Sequence[Mapping[str, Any]], spec: DeviceSpec, cache_dir: str | None, *,
-    over: str | None, **jitter: Any,
-) -> Simulation:  # fmt: skip
+    target: TypedTarget, typed: Sequence[Mapping[str, Any]], spec: DeviceSpec, over: str | None, **jitter: Any
+) -> Simulation:
     """The configs of a TARGET's space, or those that were typed, each with the default's values for the rest."""
     operation, space, shape, dtype = target.tuned(target.operation("; its space and its problem are not known"))
     own = operation.space_for(operation.problem(shape, dtype))
@@ -382,13 +380,11 @@ def _of_target(
         space = own.with_values(values)
     workload = Workload(title=operation.name, operation=operation, space=space)
     if over is not None:
-        workload.axis(over)  # before any work
-    check_filled(space or own, target.problem.space)
+        operation.axis(over)  # before any work
+    (space or own).check_filled(target.problem.space)
     configs = [Config({**own.default_config, **own.with_names(one)}) for one in typed]
-    return simulate(
-        workload, spec, shape=shape, dtype=dtype, configs=configs or Survey.considered(space or own),
-        calibration=Calibration.load(folder_of(cache_dir), spec.name), **jitter,
-    )  # fmt: skip
+    considered = configs or Survey.considered(space or own)
+    return simulate(workload, spec, shape=shape, dtype=dtype, configs=considered, **jitter)
 
 
 def _names(workload: str, overlays: Sequence[Overlay], *, page: bool, has_options: bool) -> list[str]:

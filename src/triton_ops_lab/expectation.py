@@ -16,14 +16,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Forecast
-from triton_ops.device import Calibration, DeviceSpec, Machine, Placed, Residents, Roofline, Target
-from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
+from triton_ops.device import DeviceSpec, Machine, Placed, Residents, Roofline, Target
+from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.kernel_ir import LaunchWork
 from triton_ops.space import Config
 from triton_ops.tuner import Survey
@@ -218,15 +217,15 @@ class Waves:
         return self.waves / max(ceil(self.waves), 1)
 
 
-def explain(question: ModelQuestion, config: Config, spec: DeviceSpec, calibration: Calibration | None) -> Expectation:
+def explain(question: ModelQuestion, config: Config, spec: DeviceSpec) -> Expectation:
     """The expectation of one config, whose kernel is read even if work is declared."""
-    expecter = Expecter(question, spec, calibration)
+    expecter = Expecter(question, spec)
     others = Survey.considered(question.space) if question.declared else []
     some = random.Random(0).sample(others, min(_COMPARED, len(others)))
     try:
         with CompilePool(question.compiler(spec)) as pool:
             readings = question.readings(list(dict.fromkeys([config, *some])), pool, None, _SURVEY)
-            expecter = Expecter(question, spec, calibration, readings)
+            expecter = Expecter(question, spec, readings)
             (answer,) = expecter.all([config], pool)
             assert answer.compiled is not None
             answer = replace(answer, fitting=_with_fewer_stages(answer.compiled, pool))
@@ -293,9 +292,7 @@ def portrait(explained: Expectation, spec: DeviceSpec, measured_ms: float | None
     launch = launches[sizes.index(max(sizes))] if launches else None  # with the most products, or bytes
     warps, stages = warps_and_stages(explained.config)
     resources, compiled = _resources(explained)
-    limits, target, residents = spec.limits, None, None
-    with suppress(DeviceError):
-        target = Target.of(spec)
+    limits, target, residents = spec.limits, spec.target, None
     if limits is not None and resources is not None and resources.registers is not None:
         residents = limits.residents(resources.registers, resources.shared_bytes or 0, warps)
     waves = None

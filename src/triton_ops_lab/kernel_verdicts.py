@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.benchmark import Advice
-from triton_ops.device import DeviceSpec, Placed, Roofline
-from triton_ops.exceptions import ProfileError, alternatives
+from triton_ops.device import DeviceSpec, Placed, Roofline, device_spec
+from triton_ops.exceptions import ProfileError
 from triton_ops_lab.profile_reading import NSIGHT, ProfiledLaunch, Quantity, read_launches
 
 _ELAPSED = "avg.pct_of_peak_sustained_elapsed"
@@ -150,11 +150,8 @@ class KernelProfile:
         neither bytes nor operations are known, or no peak of the device is. `gpu` None takes the device of the profile;
         a name that is not in the table raises.
         """
-        name = self.device if gpu is None else gpu
-        spec = DeviceSpec.called(name) if name else None
-        if spec is None and gpu is not None:
-            message = f"no device {gpu!r} is in the table; {alternatives(gpu, DeviceSpec.names())}"
-            raise ProfileError(message, hint="for example --gpu 'NVIDIA H200'")
+        name = self.device
+        spec = device_spec(gpu) if gpu is not None else DeviceSpec.called(name) if name else None
         if spec is None or self.duration_s is None:
             return None
         by_dtype = {dtype or self.dtype: flops or self.flops} if flops or dtype else dict(self.products)

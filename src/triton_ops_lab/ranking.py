@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 from triton_ops.backend import Arguments, Compiler, FunctionKernel, Kernel, Operation
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Forecast, Model, Readings, flops_of, least_bytes
-from triton_ops.device import Calibration, DeviceSpec, Machine, Roofline, Target, device_spec
+from triton_ops.device import DeviceSpec, Machine, Roofline, Target, device_spec
 from triton_ops.exceptions import KernelTypeError, MissingDependencyError, SpaceError, TargetError
 from triton_ops.kernel_ir import KernelWork, LaunchWork
-from triton_ops.records import cache_folder
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Survey
@@ -185,12 +184,11 @@ class Expecter:
     """Makes the expectations of one problem's configs on one device, by declared work or by readings."""
 
     def __init__(
-        self, question: ModelQuestion, spec: DeviceSpec, calibration: Calibration | None,
-        readings: Readings | None = None, compiler: Compiler | None = None,
+        self, question: ModelQuestion, spec: DeviceSpec, readings: Readings | None = None,
+        compiler: Compiler | None = None,
     ) -> None:  # fmt: skip
-        self._question, self._spec, self._calibration, self.readings = question, spec, calibration, readings
-        self._compiler = compiler
-        machine = Machine.of(spec, calibration)
+        self._question, self._spec, self.readings, self._compiler = question, spec, readings, compiler
+        machine = Machine.of(spec)
         declared = question.work.dtype if question.work is not None else ""
         self._dtype = declared or (readings.dtype if readings is not None and question.declared else "")
         self.model: Model | None = None
@@ -210,7 +208,7 @@ class Expecter:
         launches = () if declared or work is None else work.launches
         answer = Expectation(
             config=config, source=DECLARED if declared else INFERRED, forecast=None, work=work, compiled=compiled,
-            bound=roof_of(self._question.work, self._dtype, launches, spec, self._calibration), refused=reason,
+            bound=roof_of(self._question.work, self._dtype, launches, spec), refused=reason,
             silent=reason, stages=_stages_of(config, by_stages or {}),
         )  # fmt: skip
         if refused:
@@ -293,9 +291,7 @@ def _stages_of(config: Config, by_stages: Mapping[int, Compiled]) -> int | None:
     return min(stages for stages, launch in launches.items() if launch == program)
 
 
-def roof_of(
-    work: Work | None, dtype: str, launches: Sequence[LaunchWork], spec: DeviceSpec, calibration: Calibration | None
-) -> Roofline:
+def roof_of(work: Work | None, dtype: str, launches: Sequence[LaunchWork], spec: DeviceSpec) -> Roofline:
     """The roofline of a config: declared operations, of operands of a dtype, and bytes come before its launches'."""
     flops: dict[str, float] = {}
     for launch in launches:
@@ -310,7 +306,7 @@ def roof_of(
         for one in launches
     )
     work_flops = flops if products else single
-    return Roofline.of(spec, flops=work_flops, bytes_=moved, products=products, calibration=calibration)
+    return Roofline.of(spec, flops=work_flops, bytes_=moved, products=products)
 
 
 def rank(
@@ -349,28 +345,27 @@ def rank(
     Cost: 0.1 ms for each config, half a second of one CPU for each that is compiled, with a second or two to start; if
     the kernel is read, 30 ms for each of its texts.
     """
-    spec = device_spec(gpu)
-    calibration = Calibration.load(Path(cache_folder(cache_dir)), spec.name)
-    Machine.known(spec, calibration)
+    spec = device_spec(gpu).calibrated(cache_dir)
+    Machine.known(spec)
     question = ModelQuestion.of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     question.space.first_config()
-    _, answers = expectations(question, spec, calibration, Survey.considered(question.space), top, jobs)
+    _, answers = expectations(question, spec, Survey.considered(question.space), top, jobs)
     if ranking := ranked(answers.values()):
         return ranking
     raise TargetError("the model makes no forecast for any config", hint=NO_FORECAST)
 
 
 def expectations(
-    question: ModelQuestion, spec: DeviceSpec, calibration: Calibration | None, configs: Sequence[Config],
-    top: int | None = None, jobs: int | None = None,
+    question: ModelQuestion, spec: DeviceSpec, configs: Sequence[Config], top: int | None = None,
+    jobs: int | None = None,
 ) -> tuple[Expecter, dict[Config, Expectation]]:  # fmt: skip
     """What makes the expectations of a question, and those of its configs, of which the fastest are compiled.
 
     `top`, `jobs` and the errors are those of `rank`.
     """
-    machine = Machine.known(spec, calibration)
+    machine = Machine.known(spec)
     most = top or (_WHOLE if len(configs) <= _WHOLE else _FASTEST)
-    expecter = Expecter(question, spec, calibration)
+    expecter = Expecter(question, spec)
     answers = {config: expecter.of(config) for config in configs}
     try:
         compiler = question.compiler(spec)
@@ -378,7 +373,7 @@ def expectations(
             readings = question.readings(configs, pool, machine)
             if readings.silent and not question.declared:
                 raise TargetError(f"the model says nothing: {readings.silent}", hint=NO_FORECAST)
-            expecter = Expecter(question, spec, calibration, readings, compiler)
+            expecter = Expecter(question, spec, readings, compiler)
             answers = {config: expecter.guess(config) for config in configs}
             for _ in range(_ROUNDS):  # what is compiled may take longer than guessed, and others are the fastest then
                 able = [one for one in answers.values() if one.forecast is not None]

@@ -28,7 +28,7 @@ from triton_ops.base import Count, Extent, Host, NamedFile, NotNegative, Sealed,
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, ProductTiles, Readings, RowTiles
 from triton_ops.device import DeviceSpec, Machine
-from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
+from triton_ops.exceptions import RecordingError, SpaceError, TargetError, TritonKernelError
 from triton_ops.records import Run
 from triton_ops.request import Effort
 from triton_ops.space import Config, ConfigSpace, Tunable
@@ -128,7 +128,7 @@ _RUN_LINE = b'{"type":'  # the beginning of a run log
 _WORD_BYTES = 4  # the first recordings, which do not name Python, count spilled registers instead of bytes
 _CACHE_NAME = b'"tune_params"'  # a name in every cache file of Kernel Tuner
 _UNREADABLE = (
-    ArithmeticError, AttributeError, LookupError, OSError, RecursionError, SpaceError, TypeError, ValueError,
+    ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError,
 )  # fmt: skip
 
 _FAILURES = {
@@ -214,15 +214,15 @@ class Recording:
 
 def read_recording(path: Path) -> Recording:
     """The recording, with a config that ran, in a file of any of the three forms; else `RecordingError`."""
+    with RecordingError.when(f"{path} cannot be read", "give a file"):
+        content = NamedFile(path).read(unpack=True)
     try:
-        with RecordingError.when(f"{path} cannot be read", "give a file"):
-            content = NamedFile(path).read(unpack=True)
         recording = _recording(path, content)
+    except TritonKernelError as error:
+        raise RecordingError(f"{path} is no recording: {error.message}", hint=error.hint) from error
     except _UNREADABLE as error:
         hint = "give a file of `triton-ops record`, a run log, or a cache file of Kernel Tuner"
         raise RecordingError(f"{path} is no recording: {type(error).__name__}: {error}", hint=hint) from error
-    except RunLogError as error:
-        raise RecordingError(f"{path} is no recording: {error.message}", hint=error.hint) from error
     if not any(trial.ok for trial in recording.trials.values()):
         raise RecordingError(f"{path} holds no config that ran", hint="give a recording with at least one time")
     return recording
@@ -260,7 +260,7 @@ def _family(name: str) -> tuple[str, str]:
         words = name.rsplit("_", length)
         try:
             return words[0], dtype_name("_".join(words[1:]))
-        except UnsupportedDtypeError:
+        except TritonKernelError:  # it is no dtype
             continue
     return name, ""
 

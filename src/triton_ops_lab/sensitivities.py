@@ -23,7 +23,7 @@ import numpy as np
 
 from triton_ops.backend import Operation
 from triton_ops.compilation import CompilePool
-from triton_ops.device import Calibration, DeviceSpec, Machine
+from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, SettingsError, TargetError
 from triton_ops.records import Run
 from triton_ops.space import Config, Tunable, Value
@@ -70,20 +70,20 @@ class Sweep:
 
 def sweep(
     operation: Operation, config: Config, shape: Sequence[int], dtype: str | None, axis: str, extents: Sequence[int],
-    spec: DeviceSpec, calibration: Calibration | None = None,
+    spec: DeviceSpec,
 ) -> Sweep:  # fmt: skip
     """Follow a config while the extent `axis` of the shape takes rising values, on a device that need not be here.
 
     Raises:
-        SettingsError: There is no such extent, or there are too many values for a grid that must be read.
+        SettingsError: There are too many values for a grid that must be read.
         TargetError: Neither the blocks nor what they take can be told.
-        ShapeMismatchError, UnsupportedDtypeError: The kernel cannot take a shape.
+        ShapeMismatchError, UnsupportedDtypeError: There is no such extent, or the kernel cannot take a shape.
 
     Cost: two seconds, and where the grid must be read about a second for each shape.
     """
     shapes = _shapes(operation, shape, axis, extents)
     first = ModelQuestion.of(operation, shape=shapes[0], dtype=dtype)
-    explained = explain(first, config, spec, calibration)
+    explained = explain(first, config, spec)
     figures = portrait(explained, spec)
     if explained.refused:
         message = f"config ({config}) cannot run on {spec.name}: {explained.refused}"
@@ -91,7 +91,7 @@ def sweep(
     if figures.residents is None or not figures.residents.blocks or figures.resources is None:
         why = explained.compiled.reason if explained.compiled is not None else explained.silent
         raise TargetError(f"how many blocks fit cannot be told: {why}", hint="triton-ops explain says more")
-    is_declared = first.declared and Machine.of(spec, calibration) is not None
+    is_declared = first.declared and Machine.of(spec) is not None
     if not is_declared and len(shapes) > MOST_READ:
         message = f"{len(shapes)} shapes are too many for a kernel whose grid must be read"
         raise SettingsError(message, hint=f"at most {MOST_READ}")
@@ -100,7 +100,7 @@ def sweep(
     for extent, one in zip(extents, shapes, strict=True):
         expected = ModelQuestion.of(operation, shape=one, dtype=dtype)
         if is_declared:
-            expectation = Expecter(expected, spec, calibration).of(explained.as_run, explained.compiled)
+            expectation = Expecter(expected, spec).of(explained.as_run, explained.compiled)
             points.append(_by_model(extent, expectation, spec, at_once))
         else:
             points.append(ShapePoint(extent, Waves(_programs(expected, config, spec), at_once)))
@@ -111,10 +111,7 @@ def sweep(
 
 
 def _shapes(operation: Operation, shape: Sequence[int], axis: str, extents: Sequence[int]) -> list[tuple[int, ...]]:
-    names = operation.extents
-    if axis not in names:
-        raise SettingsError(f"{operation.name} has no extent {axis}", hint=f"it has {', '.join(names)}")
-    place = names.index(axis)
+    place = operation.axis(axis)
     whole = operation.full_shape(tuple(shape) or None)
     return [(*whole[:place], extent, *whole[place + 1 :]) for extent in extents]
 

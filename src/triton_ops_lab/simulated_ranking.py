@@ -216,7 +216,7 @@ class Overlay:
             name=recording.title, kernel=NO_KERNEL, arguments=Arguments(), space=recording.space,
             work=None if isinstance(work, Readings) else work,
         )  # fmt: skip
-        expecter = Expecter(question, spec, None, readings)
+        expecter = Expecter(question, spec, readings)
         assert expecter.model is not None
         own = expecter.model.work
         is_rows = own.flops == 0 if readings is not None else isinstance(own.tiles, (RowTiles, ElementTiles))

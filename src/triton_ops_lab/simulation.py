@@ -11,20 +11,14 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
+from itertools import chain
 from typing import Any
 
 from triton_ops.backend import Operation
 from triton_ops.base import cached_property
 from triton_ops.compilation import CompilePool
-from triton_ops.device import Calibration, DeviceSpec, Machine
-from triton_ops.exceptions import (
-    SettingsError,
-    ShapeMismatchError,
-    SpaceError,
-    TargetError,
-    UnknownTunableError,
-    alternatives,
-)
+from triton_ops.device import DeviceSpec, Machine
+from triton_ops.exceptions import SettingsError, SpaceError, TargetError
 from triton_ops.space import Config, ConfigSpace, Tunable, Value
 from triton_ops.typed import parse_config
 from triton_ops.values import ITEM_BYTES, Work, dtype_name, is_power_of_two, warps_and_stages
@@ -92,14 +86,6 @@ class Workload:
     others: tuple[str, ...] = ()  # tunables that its configs may have beside those of its space
     rule: str = ""  # what wins such work, as the beginning of a sentence
 
-    def axis(self, extent: str) -> int:
-        """The place of an extent; `ShapeMismatchError` for an unknown one."""
-        names = self.operation.extents
-        if extent in names:
-            return names.index(extent)
-        message = f"{self.operation.name} has no extent {extent!r}; it has {', '.join(names)}"
-        raise ShapeMismatchError(message, names, extent, hint="name one of them")
-
     def whole(self, values: Mapping[str, Any] | None = None) -> list[Config]:
         """All configs of a textbook's own space with other values; `SpaceError` if they are too many."""
         own = self.operation.space
@@ -126,10 +112,8 @@ class Workload:
         """Raise unless there are so many configs of a textbook's at most, each with its sides and no other tunables."""
         if len(configs) > MOST_CONFIGS:
             raise SpaceError(f"{len(configs):,} configs are too many; the most is {MOST_CONFIGS:,}", hint="give fewer")
-        own, names = self.operation.name, ("BM", "BN", "BK", "num_warps", "num_stages", *self.others)
-        if unknown := [*dict.fromkeys(name for config in configs for name in config if name not in names)]:
-            message = f"{own} has no tunable {', '.join(unknown)}; {alternatives(unknown[0], names)}"
-            raise UnknownTunableError(message, hint="correct the name")
+        names = ("BM", "BN", "BK", "num_warps", "num_stages", *self.others)
+        SpaceError.check_tunables(self.operation.name, chain(*configs), names)
         if missing := dict.fromkeys(name for config in configs for name in self.least if name not in config):
             raise SpaceError(f"a config has no {', '.join(missing)}: {self.sides}", hint="give every config a value")
 
@@ -143,7 +127,6 @@ class Simulation:
     dtype: str | None  # long name; None for a TARGET without a choice
     spec: DeviceSpec = field(hash=False)
     configs: Sequence[Config] = field(hash=False)
-    calibration: Calibration | None = field(default=None, hash=False)
     factors: Sequence[float] = ()  # on the expected times, if the ranking is disturbed on purpose
 
     @property
@@ -173,8 +156,8 @@ class Simulation:
     def _expected(self) -> tuple[Expecter, dict[Config, Expectation]]:
         able = [config for config in self.configs if not self._why_not(config)]
         if not able:
-            return Expecter(self.question, self.spec, self.calibration), {}
-        expecter, answers = expectations(self.question, self.spec, self.calibration, able)
+            return Expecter(self.question, self.spec), {}
+        expecter, answers = expectations(self.question, self.spec, able)
         return expecter, by_program(answers.values())
 
     @property
@@ -242,7 +225,7 @@ class Simulation:
 
     def over(self, extent: str) -> list[SizePoint]:
         """The `compared` configs at shapes that differ in one extent; `ShapeMismatchError` for an unknown one."""
-        shapes, points = series(self.shape, self.workload.axis(extent), SHAPES), []
+        shapes, points = series(self.shape, self.workload.operation.axis(extent), SHAPES), []
         known = [self._expected[1].get(one) for one in self.compared]  # None for one that Triton would not compile
         for shape in shapes:
             expecter = self._expecter(replace(self, shape=tuple(shape)).question)  # nothing more is compiled
@@ -255,10 +238,10 @@ class Simulation:
     def _expecter(self, question: ModelQuestion) -> Expecter:
         """What makes expectations at another shape, for which a kernel that declares no work is read anew."""
         if question.declared:
-            return Expecter(question, self.spec, self.calibration)
+            return Expecter(question, self.spec)
         with CompilePool(question.compiler(self.spec), reuse=True) as pool:
-            readings = question.readings(self.compared, pool, Machine.known(self.spec, self.calibration))
-            return Expecter(question, self.spec, self.calibration, readings)
+            readings = question.readings(self.compared, pool, Machine.known(self.spec))
+            return Expecter(question, self.spec, readings)
 
     def as_json(self) -> dict[str, Any]:
         """Every config's place and reasons as plain values."""
@@ -272,7 +255,6 @@ class Simulation:
 def simulate(
     workload: Workload, spec: DeviceSpec, *, shape: Sequence[int] | None = None, dtype: str | None = None,
     configs: Sequence[Mapping[str, Any]] | None = None, jitter: float = 0.0, seed: int = 0,
-    calibration: Calibration | None = None,
 ) -> Simulation:  # fmt: skip
     """Rank configs of a workload by expected time; nothing runs, and no GPU is needed.
 
@@ -280,7 +262,8 @@ def simulate(
     deviation of a random factor on each expected time, by which places are found; the same seed gives the same factors.
 
     Raises:
-        ShapeMismatchError: The shape has another number of extents, or one that is out of range.
+        ShapeMismatchError: The shape has another number of extents.
+        SettingsError: An extent is out of range.
         UnsupportedDtypeError: The dtype is not known.
         DeviceError: The model does not know the device.
         TargetError: The model can say nothing of any config; the error says why.
@@ -291,7 +274,7 @@ def simulate(
     medium, _ = workload.operation.problems["medium"] if workload.least else ((), None)
     whole = tuple(shape or medium) or workload.operation.full_shape(None)
     if faults := [extent for extent in whole if extent > LARGEST]:
-        raise ShapeMismatchError(f"an extent of {faults[0]} is out of range", f"1 to {LARGEST}", whole)
+        raise SettingsError(f"an extent of {faults[0]} is out of range", hint=f"at most {LARGEST:,}")
     workload.operation.problem(whole, dtype)  # which refuses what is not one
     candidates = tuple(map(Config, LESSON if configs is None else configs))
     if workload.least:
@@ -299,7 +282,7 @@ def simulate(
     Machine.known(spec)
     rng = random.Random(seed)
     return Simulation(
-        workload=workload, spec=spec, shape=whole, configs=candidates, calibration=calibration,
+        workload=workload, spec=spec, shape=whole, configs=candidates,
         dtype=dtype_name(dtype) if dtype else next(iter(workload.operation.dtypes), None),
         factors=[math.exp(rng.gauss(0, jitter)) for _ in candidates] if jitter else (),
     )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 from triton_ops.backend import Compiler, Kernel, Operation, TritonKernel
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Residents, Target, probe
-from triton_ops.exceptions import ConfigValueError
+from triton_ops.exceptions import SpaceError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import tune
@@ -290,14 +290,12 @@ def cure_spills(
     Raises:
         TargetError: The kernel is none that Triton compiles.
         DeviceError: The architecture is not known, or none is named and no GPU is here.
-        ConfigValueError: `config` is no mapping, or a value belongs to no tunable.
+        ConfigValueError, UnknownTunableError: `config` is no mapping, or a value belongs to no tunable.
         SpaceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError: An argument does not fit.
 
     Cost: a compilation for each of up to a dozen configs; with a measurement some seconds more.
     """
     config = None if config is None else TritonKernel.values_of(config)
-    if config is not None and not isinstance(config, Mapping):
-        raise ConfigValueError(f"config is {config!r}; it must be a mapping", hint="config={'BM': 64, 'num_warps': 8}")
     goal = Target.of(probe()) if arch is None else Target.named(arch)
     if space is None and config and not isinstance(target, Operation):
         space = {name: [value] for name, value in config.items()}
@@ -320,9 +318,7 @@ def cure_spills(
 
 def _full_config(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:
     """The default config with the given values, which need not be in the space; launch options may be added."""
-    wrong = [one for one in values if one not in space.tunables and one not in _LAUNCH_OPTIONS]
-    if wrong:
-        raise ConfigValueError(f"{name} has no tunable {', '.join(wrong)}", hint=f"it has {', '.join(space.tunables)}")
+    SpaceError.check_tunables(name, values, [*space.tunables, *_LAUNCH_OPTIONS])
     own_values = {one: value for one, value in values.items() if one in space.tunables}
     return Config({**space.default_config, **values, **space.with_names(own_values)})
 

@@ -19,9 +19,8 @@ from triton_ops.backend import Packed
 from triton_ops.base import is_positive, require
 from triton_ops.device import CpuLoad, Turns, probe
 from triton_ops.exceptions import SettingsError, TuningFailedError
-from triton_ops.records import cache_folder
 from triton_ops.request import Effort, Patience, TuneOptions
-from triton_ops.settings import expanded
+from triton_ops.settings import cache_folder, expanded
 from triton_ops.values import Status, Tolerance
 from triton_ops_torch.backends import option_values
 from triton_ops_torch.compile_mode import (

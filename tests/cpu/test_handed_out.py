@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 
 import msgspec
 import pytest
@@ -205,7 +205,7 @@ def test_decisions_of_a_decorated_kernel(x):
         lambda: spec_named("H200"),
         lambda: probe("cpu"),
         lambda: machine_of(spec_named("H200")),
-        lambda: machine_of(spec_named("H200"), CALIBRATION),
+        lambda: machine_of(replace(spec_named("H200"), calibration=CALIBRATION)),
         lambda: CALIBRATION,
     ],
 )

@@ -17,7 +17,8 @@ from triton_ops.base import Folder
 from triton_ops.dispatch import LaunchedConfig
 from triton_ops.dispatch.decision import _tell
 from triton_ops.exceptions import SettingsError
-from triton_ops.records import Lockfile, cache_folder
+from triton_ops.records import Lockfile
+from triton_ops.settings import cache_folder
 from triton_ops_torch.compiled_files import CacheContent
 
 

@@ -32,7 +32,8 @@ if gpu_missing() is None:
     from triton_ops import FP8Linear
     from triton_ops.dispatch import ladder as sources
     from triton_ops.dispatch.in_compile import keeps_options
-    from triton_ops.records import cache_folder, store_in
+    from triton_ops.records import store_in
+    from triton_ops.settings import cache_folder
     from triton_ops_kernels import flash_attention, fused_gated_mlp, fused_rmsnorm_rope
     from triton_ops_kernels.layer_norm import layer_norm
     from triton_ops_kernels.matmul import matmul

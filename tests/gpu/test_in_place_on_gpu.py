@@ -6,7 +6,8 @@ import pytest
 
 import triton_ops
 from tests.records import record
-from triton_ops.records import Timing, cache_folder, store_in
+from triton_ops.records import Timing, store_in
+from triton_ops.settings import cache_folder
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.gpu

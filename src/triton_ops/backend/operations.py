@@ -154,6 +154,13 @@ class Operation:
         label = "x".join(map(str, extents)) or listed
         return Problem(self.name, tuple(specs.items()), " ".join([label, *keywords.values()]).strip())
 
+    def axis(self, extent: str) -> int:
+        """The place of an extent; `ShapeMismatchError` for an unknown one."""
+        if extent in self.extents:
+            return self.extents.index(extent)
+        message = f"{self.name} has no extent {extent!r}; it has {', '.join(self.extents)}"
+        raise ShapeMismatchError(message, self.extents, extent, hint="name one of them")
+
     def full_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
         """`shape` with the defaults for what it leaves out; raises `ShapeMismatchError` as `problem`."""
         names = self.extents

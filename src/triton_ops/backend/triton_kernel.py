@@ -22,7 +22,13 @@ from triton_ops.backend.portable import settled
 from triton_ops.backend.roles import Arguments, CompiledByTriton, Executable, PreparedCall
 from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded
 from triton_ops.base import Frozen, fingerprint, require
-from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
+from triton_ops.exceptions import (
+    ConfigCollisionError,
+    ConfigValueError,
+    DeviceError,
+    KernelTypeError,
+    UnknownTunableError,
+)
 from triton_ops.space import LAUNCH_OPTIONS, Config
 from triton_ops.values import Resources
 
@@ -428,7 +434,10 @@ class TritonKernel(CompiledByTriton):
     @staticmethod
     def values_of(config: Any) -> Mapping[str, object]:
         """Tunables and launch options of a config of either kind, without what a `triton.Config` leaves open."""
-        values: Mapping[str, Any] = config.all_kwargs() if is_triton_config(config) else config
+        values: Any = config.all_kwargs() if is_triton_config(config) else config
+        if not isinstance(values, Mapping):
+            message = f"config is {config!r}; it must be a mapping"
+            raise ConfigValueError(message, hint="config={'BM': 64, 'num_warps': 8}")
         return values
 
 

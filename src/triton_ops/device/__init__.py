@@ -3,19 +3,19 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
-    ".datasheets": "DeviceSpec Residents Target spec_called spec_named",
-    ".machine": "Calibration Ceiling Machine Placed Roofline machine_of roofline",
+    ".datasheets": "Calibration DeviceSpec Residents Target spec_called spec_named",
+    ".machine": "Ceiling Machine Placed Roofline machine_of roofline",
     ".probing": "CpuLoad Others TorchDevice Turns device_spec gpu_missing probe",
     ".vendors": "VENDORS Reading Sensors gpus_without_torch",
 }
 
 if TYPE_CHECKING:
+    from triton_ops.device.datasheets import Calibration as Calibration
     from triton_ops.device.datasheets import DeviceSpec as DeviceSpec
     from triton_ops.device.datasheets import Residents as Residents
     from triton_ops.device.datasheets import Target as Target
     from triton_ops.device.datasheets import spec_called as spec_called
     from triton_ops.device.datasheets import spec_named as spec_named
-    from triton_ops.device.machine import Calibration as Calibration
     from triton_ops.device.machine import Ceiling as Ceiling
     from triton_ops.device.machine import Machine as Machine
     from triton_ops.device.machine import Placed as Placed

@@ -12,73 +12,15 @@ units for its dtype do. Every rate is given beside its share of the limit. Sourc
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Annotated, TypeAlias
 
 import msgspec
 
-from triton_ops.base import Frozen, NotNegative, Sealed, SealedFile, warn
-from triton_ops.device.datasheets import LIMITS, DeviceSpec, UnitLimits
+from triton_ops.base import Frozen
+from triton_ops.device.datasheets import LIMITS, Calibration, DeviceSpec, UnitLimits
 from triton_ops.exceptions import DeviceError
-
-_KIND = "triton-ops calibration"
-_VERSION = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """Rates and latencies of one device; None where a figure could not be taken.
-
-    Attributes:
-        launch_us: Device time from event to event around one tiny kernel, queued behind a delay.
-        mma_tflops: Rate of the vendor's matrix product, by dtype of the inputs, 10^12 operations per second.
-    """
-
-    device: str = field(kw_only=False)
-    driver: str | None = field(default=None, kw_only=False)
-    dram_gbps: NotNegative | None = None  # bytes read and written by a copy much larger than L2, 10^9 per second
-    l2_gbps: NotNegative | None = None  # bytes read and written by a copy that stays in L2, 10^9 per second
-    launch_us: NotNegative | None = None
-    sync_us: NotNegative | None = None  # host time from the launch of a tiny kernel until a synchronize returns
-    mma_tflops: dict[str, NotNegative] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        Frozen.fields(self, "mma_tflops")
-
-    def save(self, folder: Path) -> Path:
-        """Write it beside the records; returns the file."""
-        path = calibration_path(folder, self.device)
-        SealedFile(path, folder).write({"kind": _KIND, "schema_version": _VERSION, **asdict(self)})
-        return path
-
-    @classmethod
-    def load(cls, folder: Path, device: str) -> Calibration | None:
-        """The calibration of `device` in `folder`; None if there is none, None and a warning if it cannot be read."""
-        path = calibration_path(folder, device)
-        try:
-            content = SealedFile(path, folder).read()
-            if content.get("kind") != _KIND or content.get("schema_version") != _VERSION:
-                raise ValueError("it is of another kind or version")
-            calibration = Sealed.typed(content, Calibration)
-            if calibration.device != device:
-                raise ValueError(f"it is of another device, {calibration.device}")
-            return calibration
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            warn("%s is ignored: %s; `triton-ops calibrate` makes it anew", path, reason)
-            return None
-
-
-def calibration_path(folder: Path, device: str) -> Path:
-    """The file of the calibration of `device`, beside the records in the cache folder `folder`."""
-    name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
-    return folder / "calibration" / f"{name}.json"
-
 
 _PLAUSIBLE = (0.5, 1.25)  # a calibrated rate outside these shares of the expected rate was disturbed, and is not used
 
@@ -182,9 +124,9 @@ class Machine:
         return max(1, self.limits.residents(registers, shared_bytes, warps).blocks)
 
     @classmethod
-    def known(cls, spec: DeviceSpec, calibration: Calibration | None = None) -> Machine:
+    def known(cls, spec: DeviceSpec) -> Machine:
         """The machine of a device; `DeviceError` if there is none, as of `of`."""
-        if (machine := cls.of(spec, calibration)) is not None:
+        if (machine := cls.of(spec)) is not None:
             return machine
         hint = "name a GPU of an architecture that it knows: --gpu 'NVIDIA H200'"
         raise DeviceError(cls.why_unknown(spec), hint=hint)
@@ -199,7 +141,7 @@ class Machine:
         return f"the model does not know the architecture {spec.arch} of {spec.name}: {why}"
 
     @staticmethod
-    def of(spec: DeviceSpec | None, calibration: Calibration | None = None) -> Machine | None:
+    def of(spec: DeviceSpec | None) -> Machine | None:
         """The machine of a device; None without one, for an architecture that has no row here, or without its rates.
 
         A calibrated rate that is far from the expected one is not used.
@@ -219,7 +161,7 @@ class Machine:
             limits=spec.limits or base.limits,
             unseen="" if spec.name in _RECORDED else _UNSEEN,
         )  # fmt: skip
-        return expected if calibration is None else _with_calibration(expected, calibration)
+        return expected if spec.calibration is None else _with_calibration(expected, spec.calibration)
 
 
 machine_of = Machine.of
@@ -387,14 +329,14 @@ class Roofline:
     @classmethod
     def of(
         cls, spec: DeviceSpec, *, flops: float | Mapping[str, float], bytes_: float, dtype: str = "",
-        products: bool = True, calibration: Calibration | None = None,
+        products: bool = True,
     ) -> Roofline:  # fmt: skip
         """The roofline of a kernel on a device.
 
         `flops` are of operands of `dtype`, or by dtype. `bytes_` go through memory, each input and output once;
         `products` of tiles run on matrix units, others do not.
         """
-        memory = None
+        memory, calibration = None, spec.calibration
         if spec.bandwidth_gbps is not None:
             memory = Ceiling(MEMORY, spec.bandwidth_gbps, calibration.dram_gbps if calibration else None)
         by_dtype = flops if isinstance(flops, Mapping) else {dtype: flops}

@@ -58,8 +58,9 @@ from triton_ops.exceptions import (
     TritonKernelError,
     UntunedError,
 )
-from triton_ops.records import NotedCall, Record, cache_folder
+from triton_ops.records import NotedCall, Record
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest, device_of
+from triton_ops.settings import cache_folder
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Key, Mapper, Tolerance, TuningResult, as_callable
 

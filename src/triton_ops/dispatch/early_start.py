@@ -17,8 +17,9 @@ from triton_ops import dispatch
 from triton_ops.backend import Layers
 from triton_ops.dispatch.ladder import RACE, TUNE, pinned, policy_of
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.records import cache_folder, may_have_records, store_in
+from triton_ops.records import may_have_records, store_in
 from triton_ops.request import TuneOptions
+from triton_ops.settings import cache_folder
 
 _MOST_RECORDS = 50  # that are read when a kernel is decorated: 0.5 ms each
 

@@ -46,7 +46,7 @@ from triton_ops.base import cached_property, fingerprint, require
 from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.ladder import ERROR, TUNE, policy_of
 from triton_ops.exceptions import KernelTypeError
-from triton_ops.records import cache_folder
+from triton_ops.settings import cache_folder
 from triton_ops.values import BucketRule, TensorSpec, contiguous_stride, is_fake
 
 OPEN = {"num_ctas": 1, "maxnreg": None, "ir_override": None}

@@ -27,8 +27,9 @@ from triton_ops.dispatch.decision import EXPLICIT, LOCKFILE, Decision, decisions
 from triton_ops.dispatch.ladder import DEFAULT, RACE, capturing, change_limits, deciding_by, on_miss, policy_of
 from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
-from triton_ops.records import Runs, cache_folder, store_in
+from triton_ops.records import Runs, store_in
 from triton_ops.request import Budget
+from triton_ops.settings import cache_folder
 from triton_ops.space import Config
 from triton_ops.values import Tolerance
 

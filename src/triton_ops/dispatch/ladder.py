@@ -45,12 +45,12 @@ from triton_ops.records import (
     MemoryStore,
     Record,
     Store,
-    cache_folder,
     may_have_records,
     store_in,
     winners_of,
 )
 from triton_ops.request import TuneOptions, TuneRequest
+from triton_ops.settings import cache_folder
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import ANY, Argument, Key, Mapper, Problem, Range, TuningResult
 

@@ -18,8 +18,9 @@ from triton_ops.dispatch.decorator import Tuned, autotune, decorated_in
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER
 from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError, UnknownTunableError, alternatives
-from triton_ops.records import Misses, NotedCall, cache_folder, matching
+from triton_ops.records import Misses, NotedCall, matching
 from triton_ops.request import device_for
+from triton_ops.settings import cache_folder
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Mapper, TensorSpec
 

@@ -61,8 +61,9 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UntunedError,
 )
-from triton_ops.records import Lockfile, Misses, Record, cache_folder, recalled
+from triton_ops.records import Lockfile, Misses, Record, recalled
 from triton_ops.request import MISS, KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
+from triton_ops.settings import cache_folder
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec, TuningResult, is_aligned, is_fake, typical_argument, typical_memory
 

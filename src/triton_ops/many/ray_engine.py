@@ -35,8 +35,9 @@ from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError
 from triton_ops.many.executor import Call, ChildExecutor, Executor, Job, JobPlace, RemoteExecutor
 from triton_ops.processes import WorkerLostError
-from triton_ops.records import Quarantine, Runs, cache_folder, store_in
+from triton_ops.records import Quarantine, Runs, store_in
 from triton_ops.request import Effort, TuneOptions
+from triton_ops.settings import cache_folder
 from triton_ops.tuner import Listener
 from triton_ops.values import TuningResult
 

@@ -21,9 +21,10 @@ from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, L
 from triton_ops.many.problem import RunOptions, as_problem, job_of
 from triton_ops.many.schedule import Order, OrderStep, Schedule, estimates_of
 from triton_ops.processes import TerminatedError
-from triton_ops.records import cache_folder, may_have_records, store_in
+from triton_ops.records import may_have_records, store_in
 from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.search import AnySearch
+from triton_ops.settings import cache_folder
 from triton_ops.tuner import Listener, RunPlan, RunProgress, Silent
 from triton_ops.values import Trial, TuningResult
 

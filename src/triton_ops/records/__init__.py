@@ -7,7 +7,7 @@ _NAMES = {
     ".lockfile": "FollowedLockfile Lockfile share_lockfile winners_of",
     ".misses": "Miss Misses",
     ".pinning": "LeftOut LockChange LockPlan changes lock_of updated",
-    ".recalling": "cache_folder kernel_names matching may_have_records recall recalled store_in",
+    ".recalling": "kernel_names matching may_have_records recall recalled store_in",
     ".record": "NotedCall Record Timing",
     ".run_log": "Finalist Head Run RunLog TrialOrigin",
     ".runs": "Quarantine Runs",
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from triton_ops.records.pinning import changes as changes
     from triton_ops.records.pinning import lock_of as lock_of
     from triton_ops.records.pinning import updated as updated
-    from triton_ops.records.recalling import cache_folder as cache_folder
     from triton_ops.records.recalling import kernel_names as kernel_names
     from triton_ops.records.recalling import matching as matching
     from triton_ops.records.recalling import may_have_records as may_have_records

@@ -15,7 +15,6 @@ from triton_ops.base import Folder, warn_once
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.record import Record
 from triton_ops.records.store import RECORDS, DirectoryStore, Store, open_store, shared_folders
-from triton_ops.settings import expanded
 from triton_ops.values import Key
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def recall(
         target=target, args=args, kwargs=kwargs, space=space, shape=shape, dtype=dtype, device=device,
         reference=reference, tolerance=tolerance, check=check, cold=cold,
     ).request()  # fmt: skip
-    folder = cache_folder(cache_dir)
+    folder = settings.cache_folder(cache_dir)
     if not may_have_records(folder):
         return None
     searched = None if space is None else problem.space
@@ -101,23 +100,6 @@ def recalled(
     return record
 
 
-def cache_folder(cache_dir: str | Path | None) -> str:
-    """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder."""
-    if cache_dir is not None and not settings.is_path(cache_dir):
-        raise CacheError(
-            f"cache_dir is {cache_dir!r}; it must be a folder's path, as text or as a Path",
-            hint="leave it out to take TRITON_OPS_CACHE_DIR, else the user's cache folder",
-        )
-    folder = os.fspath(settings.cache_dir() if cache_dir is None else cache_dir)
-    if folder.startswith("~"):
-        folder = str(expanded(folder))
-    try:
-        return os.path.abspath(folder)  # noqa: PTH100 - as above
-    except OSError as error:
-        message = f"the current folder is gone, in which {folder} would be"
-        raise CacheError(message, hint="name an absolute folder, or go elsewhere") from error
-
-
 def may_have_records(folder: str) -> bool:
     """True if a look-up has anything to look at: the folder of records, or a shared one."""
     return os.path.isdir(folder) or bool(shared_folders())  # noqa: PTH112 - as text: a path object takes longer
@@ -144,7 +126,7 @@ def matching(which: str | None, cache_dir: str | Path | None) -> list[Record]:
     """
     if which is not None and not which.strip():
         raise SettingsError("KERNEL|ID is empty", hint="leave it out for every record")
-    records = _all(Path(cache_folder(cache_dir)))
+    records = _all(Path(settings.cache_folder(cache_dir)))
     if which is not None:
         by_name = [record for record in records if record.key.kernel in kernel_names(which)]
         records = by_name or [record for record in records if record.id.startswith(which)]

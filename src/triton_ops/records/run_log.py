@@ -36,7 +36,7 @@ from triton_ops.base import (
     StoredFile,
     cached_property,
 )
-from triton_ops.device import Calibration, Ceiling, Roofline
+from triton_ops.device import Ceiling, DeviceSpec, Roofline
 from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import Record, time_now
 from triton_ops.records.store import converted, readable
@@ -111,9 +111,9 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
     @classmethod
     def of(
         cls, run_id: str, key: Key, request: TuneRequest, effort: Effort, *, seed: int, versions: Mapping[str, str],
-        started: datetime, calibration: Calibration | None = None,
+        started: datetime, spec: DeviceSpec | None = None,
     ) -> Head:  # fmt: skip
-        """The first line of the run log of a run that starts now; `calibration` is what was measured on the device."""
+        """The first line of the run log of a run that starts now; `spec` is the device with its calibration."""
         generated = request.generated
         return cls(
             id=run_id,
@@ -131,18 +131,15 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
             effort=msgspec.to_builtins(effort, enc_hook=str),
             searcher=effort.search_name,
             seed=seed,
-            roof=_roof(request, calibration),
+            roof=_roof(request, spec or request.device),
         )  # fmt: skip
 
 
-def _roof(request: TuneRequest, calibration: Calibration | None) -> RoofFacts | None:
+def _roof(request: TuneRequest, spec: DeviceSpec) -> RoofFacts | None:
     if (work := request.work) is None or not (work.flops or work.bytes):
         return None
     dtype = work.dtype or next((spec.dtype for spec in request.problem.specs.values()), "float32")
-    limits = Roofline.of(
-        request.device, flops=work.flops, bytes_=work.bytes, dtype=dtype, products=bool(work.flops),
-        calibration=calibration,
-    )  # fmt: skip
+    limits = Roofline.of(spec, flops=work.flops, bytes_=work.bytes, dtype=dtype, products=bool(work.flops))
     return RoofFacts(flops=limits.flops, bytes=limits.bytes, memory=limits.memory, units=limits.units)
 
 

@@ -26,7 +26,6 @@ from typing import ClassVar
 import msgspec
 
 from triton_ops.base import AppendedFile, Folder, Host, StoredFile, fingerprint, warn
-from triton_ops.device import Calibration
 from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import time_now
 from triton_ops.records.run_log import Head, Run, RunLog, has_begun, has_ended, read_head
@@ -174,11 +173,11 @@ class Runs:
             log.resume(effort=effort.name, searcher=effort.search_name, seed=seed)
             return log
         started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - start)
-        run_id, device = self.new_id(started), request.device.name
-        calibration = None if self.root is None or request.work is None else Calibration.load(self.root, device)
+        run_id = self.new_id(started)
+        spec = request.device if self.root is None or request.work is None else request.device.calibrated(self.root)
         log = RunLog(self.path(run_id), start, root=self.root)
         log.write(Head.of(
-            run_id, key, request, effort, seed=seed, versions=Host.versions(), started=started, calibration=calibration,
+            run_id, key, request, effort, seed=seed, versions=Host.versions(), started=started, spec=spec,
         ), durable=True)  # fmt: skip
         return log
 

@@ -27,8 +27,9 @@ from triton_ops.exceptions import (
     TritonKernelError,
 )
 from triton_ops.many import Job, JobPlace, ListedTune, ManyResult, ProblemOutcome, RunOptions, run_jobs
-from triton_ops.records import LockedDevice, LockEntry, Lockfile, Miss, Misses, NotedCall, cache_folder, store_in
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, Miss, Misses, NotedCall, store_in
 from triton_ops.request import TuneOptions, TuneProblem, TuneRequest
+from triton_ops.settings import cache_folder
 from triton_ops.ship.targets import BoundEntry, Targets, as_target, bound, check_given, is_declared, kernel_in, specs_of
 from triton_ops.ship.verification import Verdict, repaired, verify
 from triton_ops.space import Config

@@ -28,7 +28,8 @@ from triton_ops.backend import Operation
 from triton_ops.base import cached_property, require
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError, TargetError, UntunedError
-from triton_ops.records import Record, Runs, cache_folder, may_have_records, store_in
+from triton_ops.records import Record, Runs, may_have_records, store_in
+from triton_ops.settings import cache_folder
 from triton_ops.space import Config
 from triton_ops.values import Key
 

@@ -43,12 +43,12 @@ from triton_ops.records import (
     OriginKind,
     Record,
     Runs,
-    cache_folder,
     lock_of,
     matching,
     store_in,
 )
 from triton_ops.request import Effort, TuneOptions, TuneProblem
+from triton_ops.settings import cache_folder
 from triton_ops.ship.preparing import EntryProgram, checked, compiled
 from triton_ops.ship.targets import BoundEntry, Targets, bound
 from triton_ops.space import Config, ConfigSpace

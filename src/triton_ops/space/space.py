@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, cast
 
 from triton_ops.base import Frozen, cached_property, canonical_json, fingerprint, warn
-from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableError
+from triton_ops.exceptions import ConfigValueError, EmptySpaceError, SpaceError, UnknownTunableError
 from triton_ops.space.config import Config, Members, Value, members_among, named_shortly, values_of_members
 from triton_ops.space.options import CONFIG_FIELDS, LAUNCH_OPTIONS
 from triton_ops.space.tunable import Constraint, Tunable
@@ -212,6 +212,34 @@ class ConfigSpace:
             return self._join(row for group in self._groups if (row := group.first.row) is not None)
         if (config := next(iter(self), None)) is None:
             raise self._empty()
+        return config
+
+    def check_filled(self, values: Mapping[str, Any] | None) -> None:
+        """Raise `EmptySpaceError` if no config is valid; of these values of tunables, one that is refused is named."""
+        try:
+            self.first_config()
+        except EmptySpaceError as error:
+            for name in values or {}:
+                config = Config({**(self.default or {}), name: self.tunables[name].values[0]})
+                if set(config) == set(self.tunables) and (rules := self.broken(config)):
+                    message = f"no config is valid; {name}={config[name]}: {rules[0].explain(config)}"
+                    raise EmptySpaceError(message, hint=error.hint) from error
+            raise
+
+    def left_out(self, values: Mapping[str, Any] | None, configs: Sequence[Config]) -> Iterator[str]:
+        """For each of these values that none of the valid configs has, the rule that refuses the first one with it."""
+        for name in values or {}:
+            valid = {repr(config.get(name)) for config in configs}
+            for value in self.tunables[name].values:
+                if repr(value) not in valid:
+                    reason = self.why_not(Config({**configs[0], name: value}))
+                    yield f"no valid config has {name}={value}: {reason or 'the rules of the space leave none'}"
+
+    def checked(self, config: Config, name: str) -> Config:
+        """The config, if it is in this space, which is that of a kernel; else `ConfigValueError`."""
+        if (reason := self.why_not(config)) is not None:
+            message = f"config ({config}) is not in the space of {name}: {reason}"
+            raise ConfigValueError(message, hint="take a config of the space")
         return config
 
     @cached_property

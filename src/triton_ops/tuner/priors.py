@@ -16,7 +16,7 @@ from triton_ops.backend import Arguments
 from triton_ops.base import inform
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import FirstPick, Model
-from triton_ops.device import Calibration, Machine
+from triton_ops.device import Machine
 from triton_ops.processes import Threads
 from triton_ops.records import Record, Runs, Store, recalled, winners_of
 from triton_ops.request import TuneRequest
@@ -122,7 +122,7 @@ def coming_priors(
     nobody's. The cache folder may hold the device's calibration; None uses none.
     """
     priors: Future[list[Prior]] = Future()
-    machine = Machine.of(request.device, None if folder is None else Calibration.load(folder, request.device.name))
+    machine = Machine.of(request.device if folder is None else request.device.calibrated(folder))
     declared = request.work if request.work is not None and request.work.tiles is not None else None
     if machine is None or declared is not None or pool is None:
         priors.set_result([] if machine is None or declared is None else [Model(declared, machine).prior])

@@ -30,13 +30,13 @@ from triton_ops.records import (
     Runs,
     Store,
     TrialOrigin,
-    cache_folder,
     may_have_records,
     recalled,
     store_in,
 )
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.search import Prior, Search, Searcher, make_searcher
+from triton_ops.settings import cache_folder
 from triton_ops.space import Config, UnlistedSpace
 from triton_ops.tuner.expectation import Expectation
 from triton_ops.tuner.feeds import CompiledFeed, Compiles, DirectFeed, wait_for_one

@@ -34,7 +34,6 @@ from triton_ops.exceptions import (
     SpaceError,
     TargetError,
     TritonKernelError,
-    UnknownTunableError,
     UnsupportedDtypeError,
     alternatives,
 )
@@ -261,11 +260,7 @@ def _own_result(name: str, what: str, ask: Callable[[], T]) -> T:
 
 
 def _narrowed(name: str, space: ConfigSpace, values: Mapping[str, Any]) -> ConfigSpace:
-    if unknown := [tunable for tunable in values if tunable not in space.tunables]:
-        raise UnknownTunableError(
-            f"{name} has no tunable {', '.join(unknown)}; {alternatives(unknown[0], space.tunables)}",
-            hint="correct the name",
-        )
+    SpaceError.check_tunables(name, values, space.tunables)
     return space.with_values(values)
 
 

@@ -23,7 +23,7 @@ from triton_ops import dispatch
 from triton_ops.backend import Arguments, FunctionKernel, Layers, Operation, standing_in
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import DeviceError, NotLoadedError, SpaceError, TargetError, alternatives
-from triton_ops.terminal import Typed, only_data_on_stdout
+from triton_ops.terminal import Typed, folder_of, only_data_on_stdout
 from triton_ops.typed.problem import TypedProblem, module_at, named_object, parse_config
 
 _STAND_IN = "sm_90"  # where no GPU is named
@@ -52,7 +52,7 @@ class TypedTarget:
     ) -> TypedTarget:  # fmt: skip
         """The TARGET of the options that a command has; None where one is not given."""
         problem = TypedProblem.of(shape, dtype, space, arg)
-        return cls(text, cache_dir, problem, gpu, config=parse_config(config, "--config"))
+        return cls(text, folder_of(cache_dir), problem, gpu, config=parse_config(config, "--config"))
 
     def load(self, among: Mapping[str, Any] | None = None) -> Operation | Callable[..., Any]:
         """The operation or callable that is named.

@@ -15,8 +15,8 @@ import pytest
 
 from tests.records import record
 from triton_ops.exceptions import CacheError
-from triton_ops.records import cache_folder
 from triton_ops.records.store import open_store
+from triton_ops.settings import cache_folder
 
 TARGET = """
 from functools import partial

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from triton_ops.device import Calibration, DeviceSpec, Roofline
@@ -30,10 +32,9 @@ def test_rates_stand_beside_their_share_of_the_limit():
 
 def test_a_calibration_is_a_second_ceiling():
     reached = Calibration("NVIDIA H200", dram_gbps=4300.0, mma_tflops={"bfloat16": 700.0})
-    assert Roofline.of(H200, **COPY, calibration=reached).placed(2.0).of_measured == pytest.approx(2400 / 4300)
-    assert Roofline.of(H200, **MATMUL, calibration=reached).placed(0.2778).of_measured == pytest.approx(
-        494.7 / 700, rel=1e-3
-    )
+    spec = replace(H200, calibration=reached)
+    assert Roofline.of(spec, **COPY).placed(2.0).of_measured == pytest.approx(2400 / 4300)
+    assert Roofline.of(spec, **MATMUL).placed(0.2778).of_measured == pytest.approx(494.7 / 700, rel=1e-3)
 
 
 def test_products_of_float32_run_as_tfloat32_and_other_operations_without_matrix_units():

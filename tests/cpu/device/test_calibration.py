@@ -2,12 +2,13 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
 from triton_ops.cli.microbenchmarks import calibrate
 from triton_ops.device import Calibration, DeviceSpec, Machine, gpu_missing
-from triton_ops.device.machine import calibration_path
+from triton_ops.device.datasheets import calibration_path
 from triton_ops.exceptions import CacheError, DeviceError
 
 NAME = "NVIDIA H200"
@@ -67,12 +68,11 @@ def test_a_calibration_that_cannot_be_kept_is_an_error(tmp_path):
 
 def test_measured_rates_are_used_where_they_are_plausible():
     spec = DeviceSpec.named(NAME)
-    expected, measured = Machine.of(spec), Machine.of(spec, FOUND)
+    expected, measured = Machine.of(spec), Machine.of(replace(spec, calibration=FOUND))
     assert (measured.dram_gbps, measured.l2_gbps, measured.launch_us) == (4200.0, 5600.0, 2.5)
     assert measured.mma_excess("bfloat16") == pytest.approx(expected.mma_tflops("bfloat16") / 790)
-    disturbed = Machine.of(
-        spec, Calibration(NAME, dram_gbps=40.0, l2_gbps=1e6, launch_us=900.0, mma_tflops={"bfloat16": 3.0})
-    )
+    wrong = Calibration(NAME, dram_gbps=40.0, l2_gbps=1e6, launch_us=900.0, mma_tflops={"bfloat16": 3.0})
+    disturbed = Machine.of(replace(spec, calibration=wrong))
     assert disturbed == expected
     assert disturbed.sustained_tflops == {}
 

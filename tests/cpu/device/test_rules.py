@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -69,7 +70,7 @@ def test_a_roof_is_the_longer_of_the_times_of_memory_and_of_the_units(flops, byt
 
 def test_a_measured_rate_stands_beside_the_peak():
     calibration = Calibration("NVIDIA H200", dram_gbps=4000.0, mma_tflops={"float16": 800.0})
-    roof = Roofline.of(H200, flops={"float16": 8e12}, bytes_=4e9, products=True, calibration=calibration)
+    roof = Roofline.of(replace(H200, calibration=calibration), flops={"float16": 8e12}, bytes_=4e9, products=True)
     assert roof.placed(20.0).of_measured == pytest.approx(0.5)
     assert "(800 measured)" in roof.rows["roof"]
     assert "(4,000 measured)" in roof.rows["roof"]
@@ -98,10 +99,11 @@ def test_a_rate_that_is_far_from_the_expected_one_is_not_used(rate, expected):
 def test_a_calibration_changes_the_rates_of_a_machine_that_are_plausible():
     expected = Machine.of(H200)
     mean = {"l2_gbps": 0.9 * expected.l2_gbps, "launch_us": 1.1 * expected.launch_us}
-    machine = Machine.of(H200, Calibration("NVIDIA H200", dram_gbps=1e9, **mean))
+    machine = Machine.of(replace(H200, calibration=Calibration("NVIDIA H200", dram_gbps=1e9, **mean)))
     assert (machine.l2_gbps, machine.launch_us) == (mean["l2_gbps"], mean["launch_us"])
     assert machine.dram_gbps == expected.dram_gbps
-    fastest = Machine.of(H200, Calibration("NVIDIA H200", dram_gbps=1.05 * H200.bandwidth_gbps))
+    found = Calibration("NVIDIA H200", dram_gbps=1.05 * H200.bandwidth_gbps)
+    fastest = Machine.of(replace(H200, calibration=found))
     assert fastest.dram_gbps == H200.bandwidth_gbps, "no copy is faster than the datasheet"
     assert expected.l2_gbps >= H200.bandwidth_gbps
 

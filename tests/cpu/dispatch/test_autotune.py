@@ -48,10 +48,10 @@ from triton_ops.records import (  # noqa: E402
     LockEntry,
     Lockfile,
     Misses,
-    cache_folder,
     store_in,
 )
 from triton_ops.records.misses import flush_misses  # noqa: E402
+from triton_ops.settings import cache_folder  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::triton_ops.FixedGridWarning")]

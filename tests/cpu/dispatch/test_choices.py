@@ -21,8 +21,9 @@ from triton_ops.dispatch import implementation as leaks
 from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch.implementation import kept_by_a_call
 from triton_ops.exceptions import KernelTypeError, SettingsError, TuningFailedError, UntunedError
-from triton_ops.records import Lockfile, cache_folder, store_in
+from triton_ops.records import Lockfile, store_in
 from triton_ops.request import KnownCall, KnownCalls
+from triton_ops.settings import cache_folder
 
 RAN, KEPT = [], []
 EYE = torch.eye(2)

@@ -26,9 +26,10 @@ from triton_ops.dispatch import comparing, deciding, early_start  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.evaluation import Stations  # noqa: E402
 from triton_ops.exceptions import TuningFailedError, UntunedError  # noqa: E402
-from triton_ops.records import Lockfile, Misses, cache_folder, store_in  # noqa: E402
+from triton_ops.records import Lockfile, Misses, store_in  # noqa: E402
 from triton_ops.records.misses import flush_misses  # noqa: E402
 from triton_ops.request import request  # noqa: E402
+from triton_ops.settings import cache_folder  # noqa: E402
 from triton_ops.tuner.priors import small_contents  # noqa: E402
 from triton_ops.values import Measurement, Status, Trial  # noqa: E402
 

@@ -19,8 +19,9 @@ from triton_ops import Operation, TensorSpec, tune_in_place
 from triton_ops.dispatch import in_place, operations
 from triton_ops.dispatch import ladder as sources
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
-from triton_ops.records import cache_folder, store_in
+from triton_ops.records import store_in
 from triton_ops.records.pinning import lock_of
+from triton_ops.settings import cache_folder
 from triton_ops.space import Config
 from triton_ops.timing import HostTimer, rounds
 

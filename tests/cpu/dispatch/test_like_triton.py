@@ -29,10 +29,10 @@ from triton_ops.dispatch.triton_autotuner import measures_itself  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, SettingsError, SpaceError  # noqa: E402
 from triton_ops.records import (  # noqa: E402
     Misses,
-    cache_folder,
     store_in,
 )
 from triton_ops.records.misses import flush_misses  # noqa: E402
+from triton_ops.settings import cache_folder  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::triton_ops.FixedGridWarning")]

@@ -12,8 +12,9 @@ from triton_ops import Operation, TensorSpec, tune
 from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import operations
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UntunedError
-from triton_ops.records import Misses, cache_folder
+from triton_ops.records import Misses
 from triton_ops.records.misses import flush_misses
+from triton_ops.settings import cache_folder
 
 RAN = []
 

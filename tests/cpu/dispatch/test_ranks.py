@@ -116,7 +116,8 @@ import torch, triton, triton_ops
 from tests.records import record
 from tests.tuned_kernels import add, grid
 from triton_ops.dispatch import ladder as sources
-from triton_ops.records import cache_folder, store_in
+from triton_ops.records import store_in
+from triton_ops.settings import cache_folder
 from triton_ops.space import Config
 from tests.launches import launches_that_do_nothing
 

@@ -22,10 +22,10 @@ from triton_ops.dispatch import in_compile  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.records import (  # noqa: E402
     Misses,
-    cache_folder,
     store_in,
 )
 from triton_ops.records.misses import flush_misses  # noqa: E402
+from triton_ops.settings import cache_folder  # noqa: E402
 from triton_ops.space import Config, ConfigSpace  # noqa: E402
 
 pytestmark = pytest.mark.triton

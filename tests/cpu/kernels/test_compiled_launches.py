@@ -32,7 +32,8 @@ from triton_ops.dispatch.decision import decisions, forget_decisions  # noqa: E4
 from triton_ops.dispatch.direct_launch import LaunchWith  # noqa: E402
 from triton_ops.dispatch.torch_operators import in_graph  # noqa: E402
 from triton_ops.exceptions import KernelTypeError, UntunedError  # noqa: E402
-from triton_ops.records import cache_folder, store_in  # noqa: E402
+from triton_ops.records import store_in  # noqa: E402
+from triton_ops.settings import cache_folder  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import KernelMetrics, TuningResult  # noqa: E402
 from triton_ops_kernels import load  # noqa: E402

@@ -363,7 +363,7 @@ def test_the_order_of_products_does_not_decide_the_ceiling_of_declared_operation
     launch = LaunchWork(
         grid=(1, 1, 1), looked_at=1, arguments=(), loops=(), accesses=(), products=products, plain=0.0, special=0.0
     )
-    roof = roof_of(Work(flops=1e12, bytes=1.0), "float16", [launch], device_spec("NVIDIA H200"), None)
+    roof = roof_of(Work(flops=1e12, bytes=1.0), "float16", [launch], device_spec("NVIDIA H200"))
     assert (roof.limit.name, roof.limit.peak) == ("float16", 989.4)
 
 

@@ -95,4 +95,4 @@ def test_explain_refuses_a_measured_time_that_is_none(cli, given):
 def test_a_series_of_no_extent_is_refused(cli):
     ran = cli("explain", "cliffs", "matmul", "--shape", "1024x1024x1024", "--gpu", H200, "--vary", "Q=16:32:16")
     assert (ran.code, ran.out) == (2, "")
-    assert "matmul has no extent Q" in ran.err
+    assert "matmul has no extent 'Q'" in ran.err

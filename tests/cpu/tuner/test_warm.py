@@ -8,8 +8,8 @@ import weakref
 import pytest
 
 from triton_ops import ConfigSpace, Operation, TensorSpec, tune
-from triton_ops.records import cache_folder
 from triton_ops.records.store import open_store
+from triton_ops.settings import cache_folder
 from triton_ops.tuner import session as warm
 
 torch = pytest.importorskip("torch")
