@@ -235,7 +235,7 @@ class SettingsError(TritonKernelError, ValueError):
         is_number = isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
         if is_number and (value > 0 if least is None else value >= least) and not (finite and value == math.inf):
             return value
-        kind = "whole number" if whole else "number"
+        kind = "whole number" if whole else "finite number" if finite else "number"
         allowed = f"positive {kind}" if least is None else f"{kind} of {least} or more"
         raise cls(f"{what} is {value!r}; it must be a {allowed}", hint=hint)
 

@@ -6,7 +6,6 @@ The checks neither use a device nor import torch.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -67,8 +66,7 @@ def validate_eps(eps: object) -> None:
     Raises:
         SettingsError: It is not.
     """
-    if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not (math.isfinite(eps) and eps >= 0):
-        raise SettingsError(f"eps is {eps!r}; it must be finite and 0 or more")
+    SettingsError.checked("eps", eps, 0)
 
 
 class ValueRule(NamedTuple):

@@ -319,8 +319,7 @@ class KernelRun:
     def __post_init__(self) -> None:
         if unknown := [name for name in self.kernels if name not in names()]:
             raise SettingsError(f"there is no kernel {', '.join(unknown)}; {alternatives(unknown[0], names())}")
-        if not self.tune_s >= 0:
-            raise SettingsError(f"tune_s is {self.tune_s}; it must be seconds, 0 or more")
+        SettingsError.checked("tune_s", self.tune_s, 0)
 
 
 def rows_of(run: KernelRun) -> Iterator[KernelRow]:

@@ -126,11 +126,9 @@ def _failures(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[tuple[str, 
 
 
 def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
-    if jobs is not None and jobs < 1:
-        raise SettingsError(f"--jobs is {jobs}; it must be 1 or more", hint="leave it out for one per CPU")
-    if not timeout_s > 0:
-        message = f"--timeout is {timeout_s:g}; it must be over 0"
-        raise SettingsError(message, hint=f"for example --timeout {_TIMEOUT_S}")
+    if jobs is not None:
+        SettingsError.checked("--jobs", jobs, 1, hint="leave it out for one per CPU")
+    SettingsError.checked("--timeout", timeout_s, finite=False, hint=f"for example --timeout {_TIMEOUT_S}")
     if dtype is not None:
         dtype_name(dtype)
 

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
 from triton_ops.backend import Packed
-from triton_ops.base import is_positive, require
+from triton_ops.base import require
 from triton_ops.device import CpuLoad, Turns, probe
 from triton_ops.exceptions import SettingsError, TuningFailedError
 from triton_ops.request import Effort, Patience, TuneOptions
@@ -140,11 +139,10 @@ def _modes(modes: Any) -> tuple[CompileMode, ...]:
 
 
 def _check_numbers(*, warmup: Any, seconds: Any, budget_s: Any, compile_s: Any) -> None:
-    if isinstance(warmup, bool) or not isinstance(warmup, Integral) or int(warmup) < 1:
-        raise SettingsError(f"warmup is {warmup!r}; it must be a number of calls, 1 or more")
+    SettingsError.checked("warmup", warmup, 1, whole=True)
     for name, value in (("seconds", seconds), ("budget_s", budget_s), ("compile_s", compile_s)):
-        if not is_positive(value) and (value is not None or name == "seconds"):
-            raise SettingsError(f"{name} is {value!r}; it must be a positive number of seconds")
+        if value is not None or name == "seconds":
+            SettingsError.checked(name, value)
 
 
 def _check_warmup(warmup: int, ways: Sequence[CompileMode]) -> None:

@@ -54,7 +54,9 @@ def test_all_lists_every_error_of_the_module():
 
 @pytest.mark.parametrize("value", [True, "3", None, math.nan, math.inf, 0, 1 + 0j, [1]])
 def test_what_is_no_positive_number_is_a_settings_error_that_says_what_it_must_be(value):
-    with pytest.raises(exceptions.SettingsError, match=r"^the weight is .*; it must be a positive number \(hint: 1\)$"):
+    with pytest.raises(
+        exceptions.SettingsError, match=r"^the weight is .*; it must be a positive finite number \(hint: 1\)$"
+    ):
         exceptions.SettingsError.checked("the weight", value, hint="1")
 
 

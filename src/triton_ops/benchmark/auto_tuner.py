@@ -18,14 +18,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Integral, Real
 from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, FunctionKernel
 from triton_ops.base import warn
 from triton_ops.benchmark.comparing import Manner
 from triton_ops.benchmark.judging import ConfigJudge
-from triton_ops.benchmark.plain_configs import ABOVE_0, ConfigCache, checked, checked_runs
+from triton_ops.benchmark.plain_configs import ConfigCache
 from triton_ops.benchmark.timing import measuring
 from triton_ops.device import gpu_missing, probe
 from triton_ops.evaluation import Subject
@@ -108,8 +107,8 @@ class TritonAutoTuner:
         self._space = ConfigSpace(config_space)  # it makes tunables of plain lists
         self.kernel_fn = kernel_fn
         self.config_space = config_space
-        self.warmup_runs = checked_runs("warmup_runs", warmup_runs, 0)
-        self.benchmark_runs = checked_runs("benchmark_runs", benchmark_runs, 1)
+        self.warmup_runs = int(SettingsError.checked("warmup_runs", warmup_runs, 0, whole=True))
+        self.benchmark_runs = int(SettingsError.checked("benchmark_runs", benchmark_runs, 1, whole=True))
         self.cache = ConfigCache(cache_dir)
         self.all_configs: list[dict[str, Any]] = [
             dict(config.with_members(self._space.members)) for config in self._space
@@ -453,7 +452,7 @@ class PerformanceProfile:
 
         Cost: the first call without a peak looks for a GPU, which imports torch where it is installed.
         """
-        latency = _finite("latency_ms", latency_ms, "0 or more, in milliseconds", least=0.0) or SHORTEST_MS
+        latency = float(SettingsError.checked("latency_ms", latency_ms, 0, hint="give milliseconds")) or SHORTEST_MS
         peak = _peak("peak_bandwidth_gbps", peak_bandwidth_gbps)
         gbps = self.work.gbps(latency)
         percent = gbps / (peak or probe().bandwidth_gbps or A100_BANDWIDTH_GBPS) * 100 if gbps else 0.0
@@ -528,13 +527,8 @@ def _sizes(M: Any, N: Any, K: Any, bytes_per_element: Any) -> tuple[int, int, in
 
 
 def _positive(name: str, value: Any) -> int:
-    return int(checked(name, value, Integral, 1, "a positive integer", f"pass int({name})"))
+    return int(SettingsError.checked(name, value, whole=True, hint=f"pass int({name})"))
 
 
 def _peak(name: str, value: Any) -> float | None:
-    return None if value is None else _finite(name, value, "positive, or None for the device's own", ABOVE_0)
-
-
-def _finite(name: str, value: Any, words: str, least: float) -> float:
-    hint = f"check where {name} comes from"
-    return float(checked(name, value, Real, least, f"a finite number, {words}", hint))
+    return None if value is None else float(SettingsError.checked(name, value, hint="None takes the device's own"))

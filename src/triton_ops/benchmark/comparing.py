@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from numbers import Integral, Real
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -233,9 +233,7 @@ def duel_policy(rounds: Any, seconds: Any) -> DuelPolicy:
         raise SettingsError(
             f"rounds is {rounds!r}; a whole number of {DuelPolicy.LEAST_ROUNDS} or more bounds a difference at 95 %"
         )
-    if not isinstance(seconds, Real) or not float(seconds) > 0:
-        raise SettingsError(f"seconds is {seconds!r}; it must be a positive number")
-    limit_s = float(seconds)
+    limit_s = float(SettingsError.checked("seconds", seconds, finite=False))
     return DuelPolicy(seconds=limit_s) if rounds is None else DuelPolicy(checkpoints=(int(rounds),), seconds=limit_s)
 
 

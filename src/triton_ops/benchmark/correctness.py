@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from typing import Any
 
 from triton_ops.backend import Arguments
 from triton_ops.base import require
 from triton_ops.benchmark.judging import judged_call
-from triton_ops.benchmark.plain_configs import checked
 from triton_ops.exceptions import KernelTypeError, SettingsError
 
 _SMALL = 1e-10  # added to what errors are divided by
@@ -173,7 +171,7 @@ def verify_nan_inf_propagation(output: Any, input_has_nan: bool, input_has_inf: 
 
 
 def _tolerance(name: str, value: Any) -> float:
-    return float(checked(name, value, Real, 0, "a finite number, 0 or more"))
+    return float(SettingsError.checked(name, value, 0))
 
 
 def check_tensors(**results: Any) -> None:

@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from triton_ops.exceptions import CacheError, ConfigValueError, EmptySpaceError,
 from triton_ops.records import Codec, DirectoryStore, LayeredStore, MemoryStore
 
 _OF_A_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
-ABOVE_0 = math.nextafter(0.0, 1.0)  # the least positive number
 _DEEPEST = 32  # levels of nesting; a deeper value is taken for one that contains itself
 
 
@@ -300,7 +299,7 @@ def filter_valid_configs(
     ]  # fmt: skip
     hint = "leave it out to drop no config by it"
     limits = [
-        (block, int(checked(name, bound, Integral, 1, "a positive integer", hint)) * factor)
+        (block, int(SettingsError.checked(name, bound, whole=True, hint=hint)) * factor)
         for block, name, bound, factor in bounds
         if bound is not None
     ]
@@ -329,19 +328,6 @@ def _values_of(name: Any, listed: Any) -> list[Any]:
     if not (values := list(listed)):
         raise EmptySpaceError(f"parameter {name!r} has no values", hint="give it at least one value, or leave it out")
     return values
-
-
-def checked(name: str, value: Any, kind: type[Any], least: float, words: str, hint: str = "") -> Any:
-    """A number of a kind, finite and not less; a `SettingsError` that says `words` if it is none."""
-    number = float(value) if isinstance(value, Real) and not isinstance(value, Integral) else value
-    if isinstance(value, bool) or not isinstance(value, kind) or not least <= number < math.inf:
-        raise SettingsError(f"{name} is {value!r}; it must be {words}", hint=hint)
-    return number
-
-
-def checked_runs(name: str, value: Any, least: int) -> int:
-    """A number of runs as an int; a `SettingsError` unless it is a whole number of `least` or more."""
-    return int(checked(name, value, Integral, least, f"a whole number, {least} or more"))
 
 
 def _fits(config: Any, limits: list[tuple[str, int]]) -> bool:

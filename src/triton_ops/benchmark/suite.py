@@ -18,7 +18,6 @@ from triton_ops.benchmark.auto_tuner import PerformanceProfile, metrics_of
 from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
 from triton_ops.benchmark.judging import judged_call
-from triton_ops.benchmark.plain_configs import checked_runs
 from triton_ops.benchmark.timing import counted_times
 from triton_ops.device import TorchDevice, probe
 from triton_ops.exceptions import SettingsError, WrongResultError
@@ -220,8 +219,8 @@ class BenchmarkSuite:
     def __init__(
         self, warmup_runs: int = 10, benchmark_runs: int = 100, rtol: float = 1e-3, atol: float = 1e-5
     ) -> None:
-        self.warmup_runs = checked_runs("warmup_runs", warmup_runs, 0)
-        self.benchmark_runs = checked_runs("benchmark_runs", benchmark_runs, 1)
+        self.warmup_runs = int(SettingsError.checked("warmup_runs", warmup_runs, 0, whole=True))
+        self.benchmark_runs = int(SettingsError.checked("benchmark_runs", benchmark_runs, 1, whole=True))
         self.verifier = CorrectnessVerifier(rtol, atol)
         self.report = PerformanceReport("Benchmarks")
 

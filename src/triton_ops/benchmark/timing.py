@@ -21,7 +21,6 @@ from typing import Any, TypeAlias
 from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel, Kernel, Operation, Protection
 from triton_ops.base import Host
 from triton_ops.benchmark.call_limits import CallTooLongError, ended_after
-from triton_ops.benchmark.plain_configs import ABOVE_0, checked
 from triton_ops.device import CpuLoad, TorchDevice, Turns, probe
 from triton_ops.evaluation import Subject
 from triton_ops.exceptions import (
@@ -449,8 +448,8 @@ def measuring(place: str, wait: bool = True) -> Iterator[Callable[[], tuple[str,
 
 
 def _check(warmup_ms: Any, rep_ms: Any, quantiles: Any) -> None:
-    checked("warmup_ms", warmup_ms, Real, 0, "milliseconds, 0 or more")
-    checked("rep_ms", rep_ms, Real, ABOVE_0, "milliseconds above 0")
+    SettingsError.checked("warmup_ms", warmup_ms, 0)
+    SettingsError.checked("rep_ms", rep_ms)
     if not isinstance(quantiles, Sequence) or isinstance(quantiles, (str, bytes)):
         raise SettingsError(f"quantiles is {quantiles!r}; it must be a list of numbers", hint="quantiles=(0.5, 0.9)")
     if wrong := [share for share in quantiles if not isinstance(share, Real) or not 0 <= float(share) <= 1]:

@@ -106,8 +106,7 @@ def quantize_fp8_with_overflow_handling(
     """
     torch = require("torch", "quantize_fp8")
     validate_fp8_quantize_inputs(tensor, scale)
-    if type(max_attempts) is not int or max_attempts < 1:
-        raise SettingsError(f"max_attempts is {max_attempts!r}; it must be a whole number, 1 or more")
+    SettingsError.checked("max_attempts", max_attempts, 1, whole=True)
     if scale is not None and scale.numel() != 1:
         raise ShapeMismatchError("scale must be one number here", (), tuple(scale.shape), "scale")
     if is_fake(tensor):  # the results of every scale have the same shapes

@@ -140,7 +140,7 @@ def test_sizes_are_positive_integers(size: Any, position: int) -> None:
             lambda: PerformanceProfile.elementwise(M, width),
         ]
     for call in calls:
-        with pytest.raises(ValueError, match="positive integer"):
+        with pytest.raises(ValueError, match="positive whole number"):
             call()
 
 
