@@ -40,9 +40,10 @@ from benchmarks.correctness import verdicts
 from benchmarks.document import headed, save
 from benchmarks.tuning.list_bodies import BODIES
 from triton_ops import ConfigSpace, Operation, compare, tune
+from triton_ops.benchmark import RivalRun
 from triton_ops.device import probe
 from triton_ops.tuner import Silent
-from triton_ops_kernels.rivals import KernelRun, rows_of
+from triton_ops_kernels.rivals import rivals_of
 
 TUNED = (
     ("matmul", (4096, 4096, 4096)),
@@ -225,7 +226,8 @@ def winners(_: argparse.Namespace) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     with tempfile.TemporaryDirectory() as folder:
         until_s = time.monotonic() + 75.0
-        for row in rows_of(KernelRun(rivals=("default",), seconds=0.4, cache_dir=folder)):
+        run = RivalRun(rivals_of=rivals_of, rivals=("default",), seconds=0.4, cache_dir=folder)
+        for row in run.rows(map(kernels.load, kernels.names())):
             if row.speedup is not None and row.interval is not None:
                 low, high = row.interval
                 figures[f"winner {row.kernel} {row.problem}, speed over the default"] = {

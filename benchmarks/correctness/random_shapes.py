@@ -41,12 +41,12 @@ from benchmarks.correctness.rounding_bounds import (
 )
 from benchmarks.document import commit_here, headed, save
 from triton_ops.backend import Arguments, CandidateError, Operation, Protection
+from triton_ops.benchmark import check_result
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError, WrongResultError
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 from triton_ops_kernels.attention.problems import attention_reference
-from triton_ops_kernels.rivals import check_result
 
 LARGE = {"float16": 16.0}
 """How many times as large inputs are, by dtype; 1,024 times for others."""

@@ -31,9 +31,10 @@ import triton_ops_kernels as kernels
 from benchmarks.document import headed, save
 from triton_ops import tune
 from triton_ops.backend import CandidateError
+from triton_ops.benchmark import RivalRun
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError
-from triton_ops_kernels.rivals import KernelRun, problem_rows
+from triton_ops_kernels.rivals import rivals_of
 
 RANGES = {
     "rows": (1, 8192), "columns": (512, 16384), "terms": (512, 16384), "many rows": (64, 32768), "row": (64, 160_000),
@@ -131,9 +132,9 @@ def measured(name: str, shape: Shape, dtype: str, options: argparse.Namespace, f
 
 def beside_library(name: str, shape: Shape, dtype: str, options: argparse.Namespace, folder: str) -> Row:
     """A problem with the config that a call runs with the records of a folder, beside the fastest of its rivals."""
-    run = KernelRun(rivals=RIVALS[name], seconds=options.seconds, cache_dir=folder)
+    run = RivalRun(rivals_of=rivals_of, rivals=RIVALS[name], seconds=options.seconds, cache_dir=folder)
     try:
-        rows = list(problem_rows(run, kernels.load(name), "drawn", shape, dtype))
+        rows = list(run.problem_rows(kernels.load(name), "drawn", shape, dtype))
     except (TritonKernelError, CandidateError, RuntimeError) as error:  # one problem does not end the run
         return {"verdict": f"not measured: {CandidateError.one_line(error)}"}
     compared = [row for row in rows if row.speedup is not None]

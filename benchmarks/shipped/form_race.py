@@ -26,11 +26,12 @@ from benchmarks.shipped.apart import Task, rows_apart, serve
 from triton_ops import Config, Operation, TritonKernelError, compare
 from triton_ops.backend import Arguments, CandidateError, TritonCompiler
 from triton_ops.base import require
+from triton_ops.benchmark import check_result
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Target
 from triton_ops.records import Lockfile
 from triton_ops_kernels import load
-from triton_ops_kernels.rivals import check_result, rivals_of
+from triton_ops_kernels.rivals import rivals_of
 
 SHIPPED = "shipped"
 _COMPILE_S = 40.0  # that max-autotune may take besides

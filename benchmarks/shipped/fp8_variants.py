@@ -24,9 +24,10 @@ from benchmarks.shipped.form_race import BAD, made_of, told
 from triton_ops import Config, TritonKernelError, compare
 from triton_ops.backend import Arguments, CandidateError, TritonCompiler
 from triton_ops.base import require
+from triton_ops.benchmark import check_result
 from triton_ops.device import Target
 from triton_ops_kernels import load
-from triton_ops_kernels.rivals import check_result, rivals_of
+from triton_ops_kernels.rivals import rivals_of
 
 OPERATION = load("fp8_gemm")
 WIDE = {

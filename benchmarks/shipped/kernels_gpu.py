@@ -33,8 +33,9 @@ import triton_ops_kernels as kernels
 from benchmarks.document import commit_here, headed, save
 from benchmarks.shipped import kernel_limits
 from triton_ops import time_ms
+from triton_ops.benchmark import RivalRow, RivalRun
 from triton_ops.device import probe
-from triton_ops_kernels.rivals import KernelRow, KernelRun, rows_of
+from triton_ops_kernels.rivals import rivals_of
 
 COPY_BYTES = 2**31  # read and written together: forty times the L2 of an H200
 BY_BANDWIDTH = ("softmax", "layer_norm", "rmsnorm_rope", "fp8_quantize", "fp8_dequantize", "gated_mlp_backward")
@@ -122,7 +123,7 @@ def gains(rows: Iterable[dict]) -> dict[str, dict[str, dict]]:
     return {kernel: problems for kernel, problems in by_kernel.items() if problems}
 
 
-def row_of(row: KernelRow, copied_gbps: float, commit: str) -> dict:
+def row_of(row: RivalRow, copied_gbps: float, commit: str) -> dict:
     """A row with its commit, and with its share of the copy's bandwidth, where bandwidth is its limit."""
     memory = row.kernel in BY_BANDWIDTH or row.kernel.endswith("_backward")
     share = row.gbps / copied_gbps if memory and row.kernel_ms else None
@@ -153,15 +154,15 @@ def main() -> int:
         return 0
     spec = probe("cuda")
     out = options.out or place_of(spec.name)
-    run = KernelRun(
-        kernels=tuple(options.kernels), problems=tuple(options.problems), rivals=tuple(options.rivals),
+    run = RivalRun(
+        rivals_of=rivals_of, problems=tuple(options.problems), rivals=tuple(options.rivals),
         tune_s=options.tune_s, seconds=options.seconds, cache_dir=options.cache_dir,
     )  # fmt: skip
     rows, copied_gbps, start = kept_rows(out), copy_gbps(), time.monotonic()
     device = {"name": spec.name, "arch": spec.arch, "units": spec.units, "driver": spec.driver}
     print(f"copy: {copied_gbps:.0f} GB/s")
     measured = set()
-    for row in rows_of(run):
+    for row in run.rows(map(kernels.load, options.kernels or kernels.names())):
         rows = merged(rows, row_of(row, copied_gbps, options.commit or commit_here()))
         measured.add(row.kernel)
         speed = "" if row.speedup is None else f"{row.speedup:.3f} x, {row.kernel_ms:.4f} ms"

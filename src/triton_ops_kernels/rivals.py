@@ -7,35 +7,16 @@ before, such as reciprocals of a weight's scales, is prepared when the rival is 
 from __future__ import annotations
 
 import itertools
-import logging
-import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from triton_ops.backend import Arguments, CandidateError, Operation
 from triton_ops.base import require
-from triton_ops.benchmark import PerformanceProfile, compare, judged_call, time_ms
-from triton_ops.device import TorchDevice
-from triton_ops.dispatch import Decision, would_run
-from triton_ops.exceptions import (
-    DeviceError,
-    SettingsError,
-    TargetError,
-    TritonKernelError,
-    WrongResultError,
-    alternatives,
-)
-from triton_ops.space import Config
-from triton_ops.tuner import tune
-from triton_ops_kernels import FP8Format, load, names
+from triton_ops.benchmark import fastest_right
+from triton_ops_kernels import FP8Format, load
 from triton_ops_kernels.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
 
-_log = logging.getLogger("triton_ops")
 _BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
-_TRIED_MS = 20.0
 
 Rival: TypeAlias = Callable[..., Any]
 
@@ -55,23 +36,11 @@ def fused_attention(
     def right(**own: Any) -> Any:
         return made_of(plain_attention(torch), own)(**own)
 
-    times: list[tuple[float, str, Rival]] = []
-    for backend in _BACKENDS:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch says in one for each backend why it does not take the problem
-                call = made_of(_by_backend(torch, getattr(torch.nn.attention.SDPBackend, backend), values), values)
-                median_ms = time_ms(call, kwargs=values, warmup_ms=_TRIED_MS / 4, rep_ms=_TRIED_MS).median_ms
-        except (TargetError, RuntimeError) as error:
-            _log.info("%s takes no such attention: %s", backend, error)
-            continue
-        _log.info("%s: %.4f ms", backend, median_ms)
-        times.append((median_ms, backend, call))
-    for _, backend, call in sorted(times, key=lambda each: each[0]):
-        if not (fault := judged_call(call, right, Arguments(keyword=values))[1]):
-            return call
-        _log.warning("%s is left out, since its result is wrong: %s", backend, fault)
-    return made_of(plain_attention(torch), values)
+    def made(backend: str) -> Rival:
+        return made_of(_by_backend(torch, getattr(torch.nn.attention.SDPBackend, backend), values), values)
+
+    makers = {backend: partial(made, backend) for backend in _BACKENDS}
+    return fastest_right(makers, right, values) or made_of(plain_attention(torch), values)
 
 
 def _gradients(torch: Any, forward: Rival, values: Mapping[str, Any]) -> Rival:
@@ -218,30 +187,21 @@ def _plain_quantize(torch: Any) -> Rival:
     return quantised
 
 
-_DOCUMENTED: dict[str, tuple[Rival, Any, Callable[..., PerformanceProfile]]] = {
-    "fused_rmsnorm_rope": (
-        plain_rmsnorm_rope, RMSNormRoPEInput,
-        lambda itemsize, batch, seq, hidden, _: PerformanceProfile.elementwise(batch * seq * hidden, itemsize),
-    ),
-    "fused_gated_mlp": (
-        plain_gated_mlp, GatedMLPInput,
-        lambda itemsize, batch, seq, hidden, inner: PerformanceProfile.gated_mlp(batch * seq, inner, hidden, itemsize),
-    ),
-    "fp8_gemm": (scaled_product, FP8GEMMInput, lambda itemsize, m, n, k: PerformanceProfile.gemm(m, n, k, itemsize)),
-}  # fmt: skip
-"""For each documented kernel the plain one beside it, its inputs, and its work by bytes of an element and extents."""
+_DOCUMENTED: dict[str, tuple[Rival, Any]] = {
+    "fused_rmsnorm_rope": (plain_rmsnorm_rope, RMSNormRoPEInput),
+    "fused_gated_mlp": (plain_gated_mlp, GatedMLPInput),
+    "fp8_gemm": (scaled_product, FP8GEMMInput),
+}
+"""For each documented kernel the plain one beside it, and its inputs."""
 
 
-def documented_case(
-    name: str, size: tuple[int, ...], dtype: str, device: str
-) -> tuple[Rival, Rival, dict[str, Any], PerformanceProfile]:
-    """A documented kernel and the plain one that computes the same, with tensors of a problem, and its work."""
-    plain, inputs, work = _DOCUMENTED[name]
+def documented_case(name: str, size: tuple[int, ...], dtype: str, device: str) -> tuple[Rival, Rival, dict[str, Any]]:
+    """A documented kernel and the plain one that computes the same, with tensors of a problem."""
+    plain, inputs = _DOCUMENTED[name]
     tensors = inputs.from_shapes(*size, dtype).create_tensors(device)
     if name == "fp8_gemm":
         tensors["b"] = tensors["b"].t().contiguous().t()  # both read 8-bit floats fastest along K
-    itemsize = next(iter(tensors.values())).element_size()
-    return load(name.removeprefix("fused_"), name), plain, tensors, work(itemsize, *size)
+    return load(name.removeprefix("fused_"), name), plain, tensors
 
 
 _LIBRARY: dict[str, Callable[[Any, Mapping[str, Any]], Rival]] = {
@@ -267,154 +227,3 @@ _PLAIN: dict[str, Callable[[Any], Rival]] = {
     "fp8_quantize": _plain_quantize,
     "fp8_dequantize": lambda _torch: load("fp8_dequantize").reference,
 }
-
-
-@dataclass(frozen=True)
-class KernelRow:
-    """One kernel at one problem beside one rival; figures are None where nothing was timed.
-
-    Attributes:
-        rival: `library`, `eager`, `compile`, or `default` for the kernel's own default config; `reference` where
-            the problem was not timed.
-    """
-
-    kernel: str
-    problem: str
-    rival: str
-    _: KW_ONLY
-    shape: tuple[int, ...]
-    dtype: str
-    config: dict[str, Any] = field(default_factory=dict, hash=False)
-    origin: str = Decision.origin_of("default")  # where the kernel's config comes from
-    is_default: bool = False  # whether it is the config that runs untuned
-    kernel_ms: float | None = None
-    rival_ms: float | None = None
-    speedup: float | None = None  # the rival's time divided by the kernel's, inside rounds
-    interval: tuple[float, float] | None = None  # 95 % interval of the speedup
-    verdict: str = ""  # `faster`, `slower` or `not distinguishable`; else why nothing was timed
-    confidence: str = "ok"  # `ok`, or why the verdict should not be relied on
-    tflops: float = 0.0
-    gbps: float = 0.0  # 10^9 bytes per second of the kernel, of the least traffic of the problem
-    mode: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelRun:
-    """Kernels, problems and rivals to compare, all of them where none is named, and for how long.
-
-    Attributes:
-        tune_s: Seconds for a tune of each problem; 0 takes the config with which a call would run: the winner of a
-            record or of the package, else the default.
-    """
-
-    kernels: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    rivals: tuple[str, ...] = ()
-    tune_s: float = 0.0
-    seconds: float = 3.0  # no further round of a comparison starts after so many seconds
-    device: str = "cuda"
-    cold: bool = True  # whether L2 holds nothing of the arguments when a call starts
-    cache_dir: str | Path | None = None
-
-    def __post_init__(self) -> None:
-        if unknown := [name for name in self.kernels if name not in names()]:
-            raise SettingsError(f"there is no kernel {', '.join(unknown)}; {alternatives(unknown[0], names())}")
-        SettingsError.checked("tune_s", self.tune_s, 0)
-
-
-def rows_of(run: KernelRun) -> Iterator[KernelRow]:
-    """The rows of a run, each as soon as it is asked for; a rival or a tune that fails has its reason as the verdict.
-
-    Cost: for each problem its tune, and for each rival its compilation and `run.seconds`.
-    """
-    for name in run.kernels or names():
-        operation = load(name)
-        for label, (shape, dtype) in operation.problems.items():
-            if run.problems and label not in run.problems:
-                continue
-            try:
-                yield from problem_rows(run, operation, label, shape, dtype)
-            except DeviceError:
-                raise
-            except (TritonKernelError, CandidateError, RuntimeError) as error:  # one problem ends no run of an hour
-                reason = f"not measured: {CandidateError.one_line(error)}"
-                yield KernelRow(operation.name, label, "reference", shape=shape, dtype=dtype, verdict=reason)
-
-
-def problem_rows(
-    run: KernelRun, operation: Operation, label: str, shape: tuple[int, ...], dtype: str
-) -> Iterator[KernelRow]:
-    """The rows of one problem, which need not be among the named ones, each as soon as it is asked for."""
-    problem = operation.problem(shape, dtype)
-    default = operation.space_for(problem).default_config
-    config, origin = _winner(run, operation, shape, dtype)
-    values = dict(operation.materialise(problem, run.device).keyword)
-    rivals: dict[str, Any] = {} if config == default else {"default": (operation, default)}
-    rivals |= rivals_of(operation.name, values, run.rivals)
-    work = operation.work(problem) if operation.work else None
-    row = partial(
-        KernelRow, operation.name, label, shape=shape, dtype=dtype, config=dict(config), origin=origin,
-        is_default=config == default,
-    )  # fmt: skip
-    try:
-        with TorchDevice(run.device).current():
-            check_result(operation, config, values)
-    except WrongResultError as error:
-        yield row("reference", verdict=f"wrong: {error.message}")
-        return
-    for rival, call in rivals.items():
-        if run.rivals and rival not in run.rivals:
-            continue
-        own = rival == "default"
-        try:
-            comparison = compare(
-                (operation, config), call, kwargs=values, names=(operation.name, rival), seconds=run.seconds,
-                cold=run.cold, device=run.device, check=own,
-            )  # fmt: skip
-            fault = "" if own else _judged(operation, call, values)[1]
-        except (TritonKernelError, RuntimeError) as error:  # torch's compiler and library raise what they like
-            yield row(rival, verdict=f"not compared: {CandidateError.one_line(error)}")
-            continue
-        if comparison.wrong:
-            yield row(rival, verdict=f"wrong: {comparison}")
-            continue
-        ms = comparison.a_ms
-        figures: dict[str, Any] = {} if work is None else {"tflops": work.tflops(ms), "gbps": work.gbps(ms)}
-        yield row(
-            rival, **figures, kernel_ms=ms, rival_ms=comparison.b_ms, speedup=comparison.speedup, mode=comparison.mode,
-            interval=comparison.speedup_interval, verdict=comparison.verdict,
-            confidence=f"the result of {rival} is wrong: {fault}" if fault else comparison.confidence,
-        )  # fmt: skip
-
-
-def _winner(run: KernelRun, operation: Operation, shape: Sequence[int], dtype: str) -> tuple[Config, str]:
-    """The config of a problem, and where it comes from: of a tune, or that with which a call would run."""
-    question: dict[str, Any] = {"shape": shape, "dtype": dtype, "device": run.device, "cache_dir": run.cache_dir}
-    if run.tune_s:
-        result = tune(operation, **question, budget_s=run.tune_s, cold=run.cold).uninterrupted()
-        return Config(result.best_config), Decision.origin_of("record" if result.from_cache else "tuned")
-    winner = would_run(operation, **question, cold=run.cold).found
-    return winner.config, Decision.origin_of(winner.rung)
-
-
-def check_result(operation: Operation, config: Config, values: Mapping[str, Any]) -> list[Any]:
-    """Launch the kernel once on copies of its arguments, and judge its outputs, which are returned, by the rule."""
-
-    def launched(**own: Any) -> list[Any]:
-        arguments = Arguments(keyword=own)
-        executable = operation.kernel.compile(config, arguments)
-        executable.launch(arguments)
-        return [arguments.keyword[name] for name in executable.outputs]
-
-    results, fault = _judged(operation, launched, values)
-    if fault:
-        raise WrongResultError(f"{operation.name} with ({config}) gives a wrong result: {fault}")
-    return results
-
-
-def _judged(operation: Operation, call: Rival, values: Mapping[str, Any]) -> tuple[list[Any], str]:
-    """The results of a call, and how they are wrong by the operation's reference.
-
-    A rival that rounds after every operation, as plain PyTorch does, may be wrong, and is timed all the same.
-    """
-    return judged_call(call, operation.reference, Arguments(keyword=values), operation.kernel.outputs)

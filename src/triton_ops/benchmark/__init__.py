@@ -13,6 +13,7 @@ _NAMES = {
         "FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS ConfigCache filter_valid_configs generate_configs "
         "get_default_config"
     ),
+    ".rivals": "RivalRow RivalRun check_result fastest_right",
     ".suite": "BenchmarkResult BenchmarkSuite ComparisonResult PerformanceReport",
     ".timing": "Times time_ms",
 }
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.plain_configs import filter_valid_configs as filter_valid_configs
     from triton_ops.benchmark.plain_configs import generate_configs as generate_configs
     from triton_ops.benchmark.plain_configs import get_default_config as get_default_config
+    from triton_ops.benchmark.rivals import RivalRow as RivalRow
+    from triton_ops.benchmark.rivals import RivalRun as RivalRun
+    from triton_ops.benchmark.rivals import check_result as check_result
+    from triton_ops.benchmark.rivals import fastest_right as fastest_right
     from triton_ops.benchmark.suite import BenchmarkResult as BenchmarkResult
     from triton_ops.benchmark.suite import BenchmarkSuite as BenchmarkSuite
     from triton_ops.benchmark.suite import ComparisonResult as ComparisonResult

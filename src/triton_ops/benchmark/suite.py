@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field
@@ -190,7 +191,13 @@ def _check_kind(entry: Any, kind: type) -> None:
 
 
 Metrics = Callable[[float], KernelMetrics]
-_Case = tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], PerformanceProfile]
+_Case = tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]
+_WORK: dict[str, Callable[..., PerformanceProfile]] = {
+    "fused_rmsnorm_rope": lambda item, *extents: PerformanceProfile.elementwise(math.prod(extents[:3]), item),
+    "fused_gated_mlp": lambda item, batch, seq, k, n: PerformanceProfile.gated_mlp(batch * seq, n, k, item),
+    "fp8_gemm": lambda item, m, n, k: PerformanceProfile.gemm(m, n, k, item),
+}
+"""The work of each documented kernel by the bytes of an element and its extents."""
 _CASE = Upward[Callable[[str, tuple[int, ...], str, str], _Case]]("a benchmark of a shipped kernel")
 _metrics = partial(metrics_of, name="compute_metrics_fn")
 _ROUNDS = 24  # of a comparison with the default number of runs
@@ -363,7 +370,8 @@ class BenchmarkSuite:
             probe(device)
         comparisons = []
         for size in problems:
-            kernel, plain, tensors, profile = _CASE.function(name, size, dtype, device)
+            kernel, plain, tensors = _CASE.function(name, size, dtype, device)
+            profile = _WORK[name](next(iter(tensors.values())).element_size(), *size)
             comparisons.append(
                 self.compare_with_pytorch(kernel, plain, name, size, compute_metrics_fn=profile.metrics, **tensors)
             )

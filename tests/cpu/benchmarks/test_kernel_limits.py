@@ -9,8 +9,8 @@ from benchmarks.shipped.kernel_limits import LIMITS, MET, MISSED, NOISE, UNMEASU
 from benchmarks.shipped.kernels_gpu import gains, kept_rows, merged
 
 import triton_ops_kernels as kernels
+from triton_ops.benchmark import RivalRow, RivalRun
 from triton_ops.device import DeviceSpec
-from triton_ops_kernels.rivals import KernelRow
 
 
 def row(speed, rival="library", problem="1024", *, kernel="matmul", width=0.01, config=None, **more):
@@ -147,13 +147,13 @@ def test_the_table_of_kernels_is_made_of_results(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("speed", "code"), [(1.1, 0), (0.9, 1)])
 def test_a_run_writes_its_rows_and_fails_where_a_limit_is_missed(speed, code, tmp_path, monkeypatch, capsys):
-    measured = KernelRow(
+    measured = RivalRow(
         "softmax", "odd", "compile", shape=(4099, 1025), dtype="float32", config={"BLOCK_SIZE": 2048}, kernel_ms=1.0,
         rival_ms=speed, speedup=speed, interval=(speed - 0.01, speed + 0.01), verdict="faster", gbps=900.0,
     )  # fmt: skip
     monkeypatch.setattr(kernels_gpu, "probe", lambda _name: DeviceSpec.named("NVIDIA H200"))
     monkeypatch.setattr(kernels_gpu, "copy_gbps", lambda: 1000.0)
-    monkeypatch.setattr(kernels_gpu, "rows_of", lambda run: iter([measured] if run.kernels == ("softmax",) else []))
+    monkeypatch.setattr(RivalRun, "rows", lambda _run, them: [measured for each in them if each.name == "softmax"])
     out = tmp_path / "kernels.json"
     monkeypatch.setattr("sys.argv", ["kernels_gpu", "--kernels", "softmax", "--out", str(out), "--commit", "here"])
     assert kernels_gpu.main() == code

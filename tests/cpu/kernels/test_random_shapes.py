@@ -10,8 +10,8 @@ from benchmarks.correctness.random_cases import INTERPRETED, ON_A_GPU, Case, cas
 from benchmarks.correctness.random_shapes import BOUNDS, launched, main, spoil, wrong
 
 import triton_ops_kernels as kernels
+from triton_ops.benchmark import check_result
 from triton_ops.space import Config
-from triton_ops_kernels.rivals import check_result
 
 pytestmark = pytest.mark.triton
 

@@ -3,38 +3,33 @@
 import warnings
 from dataclasses import replace
 from types import SimpleNamespace
-from unittest import mock
 
 import pytest
 import torch
 
 from tests.near import drawn
 from triton_ops import Config, FunctionKernel, Operation, TensorSpec, tune
-from triton_ops.benchmark import BenchmarkSuite
+from triton_ops.benchmark import BenchmarkSuite, RivalRun
 from triton_ops.exceptions import DeviceError, SettingsError, TuningFailedError
 from triton_ops.records.store import open_store
 from triton_ops_kernels import load, names
 from triton_ops_kernels import rivals as benchmarked
 from triton_ops_kernels.rivals import (
-    KernelRun,
     _gradients,
     plain_attention,
     plain_gated_mlp,
     plain_rmsnorm_rope,
-    problem_rows,
     rivals_of,
-    rows_of,
 )
 
 
-def rows_on_cpu(cache_dir, shape=(4, 100), **changes):
+def rows_on_cpu(cache_dir, shape=(4, 100), kernels=("softmax", "layer_norm"), **changes):
     """One small problem of two kernels, tuned; torch's compiler takes minutes on a CPU and is left out."""
     problems = {"small": (shape, "float32")}
-    asked = {"kernels": ("softmax", "layer_norm"), "rivals": ("eager", "default"), "tune_s": 1.5, **changes}
-    run = KernelRun(**asked, seconds=0.1, device="cpu", cache_dir=cache_dir)
-    made = mock.patch.object(benchmarked, "load", lambda name: replace(load(name), device="any", problems=problems))
-    with made:  # the process in which kernels run as Python serves other tests too
-        return [(row.kernel, row.rival, row.origin, row.verdict, row.speedup is not None) for row in rows_of(run)]
+    asked = {"rivals": ("eager", "default"), "tune_s": 1.5, **changes}
+    run = RivalRun(rivals_of=rivals_of, **asked, seconds=0.1, device="cpu", cache_dir=cache_dir)
+    operations = [replace(load(name), device="any", problems=problems) for name in kernels]
+    return [(row.kernel, row.rival, row.origin, row.verdict, row.speedup is not None) for row in run.rows(operations)]
 
 
 @pytest.mark.triton
@@ -66,10 +61,10 @@ DOUBLING = Operation(
 ])  # fmt: skip
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_kernel_meets_the_rivals_that_are_asked_for_and_else_all(asked, rivals, n, monkeypatch):
-    monkeypatch.setattr(benchmarked, "rivals_of", lambda *_: {"eager": rescaled, "library": rescaled})
-    monkeypatch.setattr(benchmarked, "_winner", lambda *_: (Config(n=n), "recorded winner"))
-    run = KernelRun(rivals=asked, seconds=0.1, device="cpu")
-    rows = list(problem_rows(run, DOUBLING, "small", (64,), None))
+    monkeypatch.setattr(RivalRun, "_winner", lambda *_: (Config(n=n), "recorded winner"))
+    rivals_here = {"eager": rescaled, "library": rescaled}
+    run = RivalRun(rivals_of=lambda *_: rivals_here, rivals=asked, seconds=0.1, device="cpu")
+    rows = list(run.problem_rows(DOUBLING, "small", (64,), None))
     assert [row.rival for row in rows] == [rival for rival in rivals if n == 2 or rival != "default"]
     assert all((row.config, row.is_default, row.confidence) == ({"n": n}, n == 1, "ok") for row in rows)
     assert all(row.verdict == "not distinguishable" for row in rows)
@@ -143,11 +138,9 @@ def test_plain_rmsnorm_rope_compiles_to_one_graph():
     assert explanation.graph_break_count == 0
 
 
-def test_unknown_kernels_and_seconds_are_refused():
-    with pytest.raises(SettingsError, match="there is no kernel softmaxx"):
-        KernelRun(kernels=("softmaxx",))
+def test_seconds_below_zero_are_refused():
     with pytest.raises(SettingsError, match="tune_s is -1"):
-        KernelRun(tune_s=-1)
+        RivalRun(rivals_of=rivals_of, tune_s=-1)
 
 
 @pytest.mark.parametrize("error", [TuningFailedError("nothing ran"), RuntimeError("out of memory")])
@@ -155,8 +148,8 @@ def test_a_problem_that_fails_ends_no_run(monkeypatch, error):
     def failed(*_args):
         raise error
 
-    monkeypatch.setattr(benchmarked, "_winner", failed)
-    rows = list(rows_of(KernelRun(kernels=("softmax",), device="cpu")))
+    monkeypatch.setattr(RivalRun, "_winner", failed)
+    rows = list(RivalRun(rivals_of=rivals_of, device="cpu").rows([load("softmax")]))
     assert len(rows) == len(load("softmax").problems)
     assert all(row.verdict.startswith("not measured: ") and row.speedup is None for row in rows)
 
@@ -165,9 +158,9 @@ def test_a_device_that_is_not_there_ends_a_run(monkeypatch):
     def failed(*_args):
         raise DeviceError("there is none")
 
-    monkeypatch.setattr(benchmarked, "_winner", failed)
+    monkeypatch.setattr(RivalRun, "_winner", failed)
     with pytest.raises(DeviceError):
-        list(rows_of(KernelRun(kernels=("softmax",), device="cpu")))
+        list(RivalRun(rivals_of=rivals_of, device="cpu").rows([load("softmax")]))
     assert len(names()) == 15
 
 
@@ -222,7 +215,7 @@ def test_a_wrong_backend_of_attention_is_no_rival_however_fast(name, monkeypatch
     monkeypatch.setattr("triton_ops_kernels.rivals._BACKENDS", tuple(calls))
     monkeypatch.setattr("triton_ops_kernels.rivals._by_backend", lambda _torch, one, _values: calls[one.name])
     times = iter([SimpleNamespace(median_ms=1.0), SimpleNamespace(median_ms=2.0)])
-    monkeypatch.setattr("triton_ops_kernels.rivals.time_ms", lambda *_args, **_more: next(times))
+    monkeypatch.setattr("triton_ops.benchmark.rivals.time_ms", lambda *_args, **_more: next(times))
     rival = rivals_of(name, values, ("library",))["library"]
     right = _gradients(torch, plain, values) if name.endswith("backward") else plain
     torch.testing.assert_close(rival(**values), right(**values))
