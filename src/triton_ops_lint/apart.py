@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Operation, Packed, compiler_environment
-from triton_ops.base import Host
-from triton_ops.exceptions import DeviceError, KernelTypeError, TritonKernelError
-from triton_ops.processes import IdleProcesses, Surroundings, WorkerLostError, WorkerProcess
+from triton_ops.backend import CompilerNeeds, Operation, Packed
+from triton_ops.exceptions import KernelTypeError, TritonKernelError
+from triton_ops.processes import WorkerLostError, Workers
 from triton_ops_lint.findings import LintReport
 from triton_ops_lint.kept_reports import Sources
 from triton_ops_lint.memory_watch import PATIENCE, RunRecord, WatchRequest
@@ -51,7 +50,7 @@ _MOST_LOST = 16
 PROGRAM = "triton_ops_lint.apart_child"
 _COMPILER = ("triton", "triton.compiler.code_generator", "triton.experimental.gluon")  # which lowering imports
 _HINT = "start Python without TRITON_INTERPRET, and keep code that ends or hangs out of what kernels need"
-_readers: IdleProcesses[WorkerProcess] = IdleProcesses(WorkerProcess.kill, most=Host.usable_cpus())
+_readers = Workers(PROGRAM, _COMPILER, lambda: {**CompilerNeeds.environment(), "TRITON_INTERPRET": "0"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +66,10 @@ class LintOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LintRequest:
-    """A lint that is asked for, with the surroundings of the process that asks, and the steps that are left out."""
+    """A lint that is asked for, and the steps that are left out."""
 
     packed: bytes
     options: LintOptions
-    surroundings: Surroundings
     with_torch: bool  # whether the process imports that for all files to come
     confined: bool  # whether the target is a file, whose code may be a stranger's
     omissions: dict[str, str] = field(default_factory=dict)
@@ -92,18 +90,14 @@ def lint_apart(target: Any, options: LintOptions, *, with_torch: bool = False) -
 
     Cost: as `lint`, and 0.5 s for the imports of a new process.
     """
-    surroundings = Surroundings.here()
-    if isinstance(target, str):  # a file is read in the same way by every program
-        surroundings = replace(surroundings, words=(target,))
     by_value = isinstance(target, Operation) and not options.run  # its file may ask for a driver; a run imports it
     packed = Packed.of(target, by_value=by_value)
     confined = isinstance(target, str) and not options.run
-    request = LintRequest(
-        packed=packed.content, options=options, surroundings=surroundings, with_torch=with_torch, confined=confined
-    )
+    words = (target,) if isinstance(target, str) else None  # a file is read in the same way by every program
+    request = LintRequest(packed=packed.content, options=options, with_torch=with_torch, confined=confined)
     while True:
         try:
-            reply = _answer(request)
+            reply = _readers.ask(request, LintReply, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, words)
         except WorkerLostError as error:
             if error.during in request.omissions or len(request.omissions) == _MOST_LOST:
                 raise KernelTypeError(f"no process can read it: {error}", hint=_HINT) from error
@@ -114,27 +108,11 @@ def lint_apart(target: Any, options: LintOptions, *, with_torch: bool = False) -
         return reply.report, None if request.omissions else reply.sources
 
 
-def _answer(request: LintRequest) -> LintReply:
-    reader = _readers.take(PROGRAM)
-    if reader is None:
-        changes = {**compiler_environment(), "TRITON_INTERPRET": "0"}
-        reader = WorkerProcess(_COMPILER, program=PROGRAM, changes=changes)
-    try:
-        reply = reader.ask(
-            request, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, "start", lambda one: isinstance(one, LintReply)
-        )
-        assert isinstance(reply, LintReply)
-    except BaseException as error:
-        if isinstance(error, WorkerLostError) and reader.alive:  # only its copy has ended
-            _readers.put(reader, PROGRAM, reader.pid)
-        else:
-            reader.kill()
-        raise
-    _readers.put(reader, PROGRAM, reader.pid)
-    return reply
-
-
 RUN_LIMIT_S = 5.0
+_runners = Workers(
+    PROGRAM, ("triton", "torch"),
+    lambda: {**CompilerNeeds.environment(), "TRITON_INTERPRET": "1", "TRITON_OPS_ON_MISS": "default"},
+)  # fmt: skip
 _BEGIN_S = 60.0  # for the imports of torch and Triton on a machine that is busy, and the module of the kernels
 
 
@@ -148,17 +126,9 @@ def run_watched(target: Any, shape: tuple[int, ...] | None = None, limit_s: floa
     """
     whole_s = PATIENCE * limit_s + _BEGIN_S
     try:
-        request = WatchRequest(Packed.of(target).content, Surroundings.here(), limit_s, shape)
-        changes = {**compiler_environment(), "TRITON_INTERPRET": "1", "TRITON_OPS_ON_MISS": "default"}
-        process = WorkerProcess(("triton", "torch"), program=PROGRAM, changes=changes)
-    except (KernelTypeError, DeviceError) as error:
-        return RunRecord(whole=f"it cannot be run in another process: {error.message}")
-    try:
-        record = process.ask(request, whole_s, {}, "start", lambda answer: isinstance(answer, RunRecord))
-        assert isinstance(record, RunRecord)
-        return record
+        return _runners.ask(WatchRequest(Packed.of(target).content, limit_s, shape), RunRecord, whole_s, {})
     except WorkerLostError as error:
         late = f"the interpreter did not end within {whole_s:g} s"
         return RunRecord(whole=late if error.hung else f"the process that ran it failed: {error}")
-    finally:
-        process.kill()
+    except TritonKernelError as error:
+        return RunRecord(whole=f"it cannot be run in another process: {error.message}")

@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import CandidateError, Operation, Packed, TritonProcess, fill_with_poison
+from triton_ops.backend import CandidateError, CompilerNeeds, Operation, Packed, TritonProcess
 from triton_ops.base import require
-from triton_ops.exceptions import MissingDependencyError, TargetError, TritonKernelError
-from triton_ops.processes import Child, import_heavy
+from triton_ops.exceptions import TargetError, TritonKernelError
+from triton_ops.processes import Child
 from triton_ops_lint.apart import STEPS, LintReply, LintRequest
 from triton_ops_lint.confined import confine
 from triton_ops_lint.engine import lint_here
@@ -102,7 +102,6 @@ def _end(signalled: int, _frame: Any) -> None:
 
 def run_here(request: WatchRequest) -> RunRecord:
     """Run in this process, in which Triton interprets, what a request asks for."""
-    request.surroundings.take()
     watch = MemoryWatch()
     for signalled in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(signalled, _end)
@@ -153,7 +152,7 @@ def _prepare(target: Any, shape: tuple[int, ...] | None) -> tuple[Callable[[], A
     executable = target.kernel.compile(config, arguments)
     outputs = [pair for name in executable.outputs for pair in named_tensors(name, arguments.keyword.get(name))]
     for _, tensor in outputs:
-        fill_with_poison(tensor)
+        tensor.copy_(torch.empty_like(tensor))
     return lambda: executable.launch(arguments), outputs, f"on {problem}"
 
 
@@ -166,7 +165,6 @@ def _find_unwritten(watch: MemoryWatch, outputs: list[tuple[str, Any]]) -> Itera
             continue
         stores = bytes_of_elements(tensor, torch.from_numpy(watch.stores[origin])).any(-1)
         fresh = torch.empty_like(tensor)
-        fill_with_poison(fresh)
         poisoned = (tensor == fresh) | ((tensor != tensor) & (fresh != fresh))
         count = int((poisoned & ~stores).sum())
         if count:
@@ -186,28 +184,24 @@ def main() -> None:
     torch, which takes a second, or that is asked for, this process has it for all others.
     """
     child = Child()
-    with contextlib.suppress(MissingDependencyError):  # which is the answer to every request
-        import_heavy(child.packages, "reading kernels")
+    with contextlib.suppress(TritonKernelError):  # a package that is missing is the answer to every request
+        CompilerNeeds(child.packages).ready()
         TritonProcess.warm_up(launches=False).join()  # each copy would make Triton's key of itself anew
     STEPS.tell = lambda step: child.send(child.step(step))
     recorder, with_torch = Recorder(), mmap.mmap(-1, 1)
-    while True:
-        try:
-            request = child.receive()
-        except EOFError:
-            return
-        if isinstance(request, WatchRequest):
-            child.send(run_here(request))
-            continue
-        with contextlib.suppress(MissingDependencyError):
-            import_heavy(("torch",) if with_torch[0] or request.with_torch else (), "reading kernels")
-        child.send_from_copy(partial(_reply, request, recorder, with_torch))
+    for asked in child.messages():
+        with contextlib.suppress(TritonKernelError):
+            CompilerNeeds(("torch",) if with_torch[0] or asked.question.with_torch else ()).ready()
+        child.send_from_copy(partial(asked.answered_by, partial(_answer, recorder=recorder, with_torch=with_torch)))
+
+
+def _answer(request: LintRequest | WatchRequest, recorder: Recorder, with_torch: mmap.mmap) -> LintReply | RunRecord:
+    return run_here(request) if isinstance(request, WatchRequest) else _reply(request, recorder, with_torch)
 
 
 def _reply(request: LintRequest, recorder: Recorder, with_torch: mmap.mmap) -> LintReply:
     """The reply of a copy of this process, which says whether torch was imported in it."""
     STEPS.omissions, STEPS.only_reads = request.omissions, request.options.no_run
-    request.surroundings.take()
     if request.confined:
         confine()
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))

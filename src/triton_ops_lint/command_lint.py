@@ -24,7 +24,7 @@ import typer
 from triton_ops import settings
 from triton_ops.backend import Operation
 from triton_ops.base import counted
-from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError
+from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError
 from triton_ops.processes import TerminatedError
 from triton_ops.terminal import ExitCode, Facts, Typed, followed, option
 from triton_ops.typed import TypedProblem, TypedTarget
@@ -227,7 +227,7 @@ def hints(target: Any) -> list[str]:
     """
     try:
         findings = lint(target, rules=WRONG_RESULTS).findings
-    except (TargetError, MissingDependencyError, DeviceError, KernelTypeError):
+    except TritonKernelError:
         return []  # it launches no Triton kernel that can be read
     lines = [
         f"{Path(one.file).name}:{one.line}: {one.rule} in {one.kernel} may be why: {one.evidence}"

@@ -21,7 +21,6 @@ import numpy as np
 
 from triton_ops.backend import Arguments, Protection, replaced
 from triton_ops.base import require
-from triton_ops.processes import Surroundings
 
 OUTSIDE, UNWRITTEN, CONFLICT = "outside", "unwritten", "conflict"
 _LOCKS = "it has atomic operations by which programs may wait for each other"
@@ -37,9 +36,9 @@ class WatchRequest:
     """
 
     packed: bytes
-    surroundings: Surroundings
     limit_s: float
     shape: tuple[int, ...] | None
+    with_torch: bool = True  # which a process that runs kernels has imported
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -285,6 +285,7 @@ def _summands(node: ast.expr) -> Iterator[ast.expr]:
 _TILES = (64, 32, 16)
 LEAST_EXTENT, _APART = 104, 8  # of what is no tile: no power of two, so that nothing falls away for fitting a tile
 _UNROLLED = 2
+EVEN = 16  # of what pointers and whole numbers are compiled as multiples
 FLOATS = ("fp16", "fp32", "bf16")
 
 

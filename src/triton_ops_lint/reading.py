@@ -22,7 +22,7 @@ from triton_ops.device import Target
 from triton_ops.kernel_ir import Fact, KernelFacts, SourcePlace, UntoldError
 from triton_ops_lint.island import COMPILED_FOR
 from triton_ops_lint.memory_watch import RunRecord
-from triton_ops_lint.parameters import FLOATS, Guess, ReadSource, guesses, switches
+from triton_ops_lint.parameters import EVEN, FLOATS, Guess, ReadSource, guesses, switches
 
 
 class _FrontEnd:
@@ -291,13 +291,13 @@ WARPS = 4  # Triton's default
 def compile_variant(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Built:
     """Compile a variant with the launch options of a config; raises whatever the compiler does.
 
-    Pointers and whole numbers are taken as multiples of 16.
+    Pointers and whole numbers are taken as multiples of `EVEN`.
 
     Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
     """
     compiler, goal = _compiler(kernel.target)
     types, constants = variant.guess.specialised
-    even = [["tt.divisibility", 16]]
+    even = [["tt.divisibility", EVEN]]
     whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
     options = {name: int(config[name]) for name in OPTIONS if config.get(name)}
     source = compiler.ASTSource(kernel.function.function, types, constants, whole)

@@ -4,7 +4,7 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
     ".callables": "FunctionKernel Source",
-    ".compilers": "Compiler CompilerNeeds CompilesAhead PackedCompiler compiler_environment",
+    ".compilers": "Compiler CompilerNeeds CompilesAhead PackedCompiler",
     ".composed": "FormsKernel StagedKernel",
     ".constant_roles": "SourceRoles",
     ".descriptors": "matrix_descriptor",
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.compilers import CompilerNeeds as CompilerNeeds
     from triton_ops.backend.compilers import CompilesAhead as CompilesAhead
     from triton_ops.backend.compilers import PackedCompiler as PackedCompiler
-    from triton_ops.backend.compilers import compiler_environment as compiler_environment
     from triton_ops.backend.composed import FormsKernel as FormsKernel
     from triton_ops.backend.composed import StagedKernel as StagedKernel
     from triton_ops.backend.constant_roles import SourceRoles as SourceRoles

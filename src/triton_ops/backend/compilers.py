@@ -41,6 +41,19 @@ class CompilerNeeds:
         with contextlib.suppress(MissingDependencyError):  # without NumPy no work is read
             _ = kernel_ir.KernelWork
 
+    @staticmethod
+    def environment() -> dict[str, str]:
+        """The environment of a process that compiles for this one's disk cache, with every GPU hidden from it.
+
+        To be set before it imports torch or Triton.
+        """
+        hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+        variables = {**dict.fromkeys(hidden, ""), "OMP_NUM_THREADS": "1"}
+        if "triton" in sys.modules:  # which may have been told of another folder than the environment names
+            folder = Path(require("triton.knobs", "compiling").cache.dir)
+            variables["TRITON_CACHE_DIR"] = str(CodeFolder(folder).trusted("triton"))
+        return variables
+
 
 @dataclass(frozen=True)
 class PackedCompiler:
@@ -141,16 +154,3 @@ class CompilesAhead(Protocol):
         `target` None is the CPU of this machine. `members` are those of an `Enum` that the kernel is given in place of
         their names.
         """
-
-
-def compiler_environment() -> dict[str, str]:
-    """The environment of a process that compiles for this one's disk cache, with every GPU hidden from it.
-
-    To be set before it imports torch or Triton.
-    """
-    hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-    variables = {**dict.fromkeys(hidden, ""), "OMP_NUM_THREADS": "1"}
-    if "triton" in sys.modules:  # which may have been told of another folder than the environment names
-        folder = Path(require("triton.knobs", "compiling").cache.dir)
-        variables["TRITON_CACHE_DIR"] = str(CodeFolder(folder).trusted("triton"))
-    return variables

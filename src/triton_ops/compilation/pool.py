@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from triton_ops import kernel_ir
-from triton_ops.backend import CandidateError, Compiler, PackedCompiler, compiler_environment
+from triton_ops.backend import CandidateError, Compiler, CompilerNeeds, PackedCompiler
 from triton_ops.base import Host
 from triton_ops.device import Target, probe
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
@@ -300,7 +300,7 @@ class WaitingProcesses:
 
 def compiler_server(needs: Hashable) -> ForkServer:
     """A fork server of compiling processes with these needs."""
-    return ForkServer("triton_ops.compilation.pool", pickle.dumps(needs).hex(), changes=compiler_environment())
+    return ForkServer("triton_ops.compilation.pool", pickle.dumps(needs).hex(), changes=CompilerNeeds.environment())
 
 
 _ANSWERS: dict[type, Callable[[], tuple[type, ...]]] = {

@@ -3,13 +3,12 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
-    ".problem": "TypedProblem module_at named_function named_object parse_config parse_pairs",
+    ".problem": "TypedProblem named_function named_object parse_config parse_pairs",
     ".target": "TypedTarget",
 }
 
 if TYPE_CHECKING:
     from triton_ops.typed.problem import TypedProblem as TypedProblem
-    from triton_ops.typed.problem import module_at as module_at
     from triton_ops.typed.problem import named_function as named_function
     from triton_ops.typed.problem import named_object as named_object
     from triton_ops.typed.problem import parse_config as parse_config

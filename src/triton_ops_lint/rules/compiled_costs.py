@@ -13,9 +13,8 @@ from triton_ops.base import counted
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import AccessFact, SourcePlace, Term
 from triton_ops.tuner import RequestedTune
-from triton_ops.values import KNOWN_MULTIPLE
 from triton_ops_lint.indices import Index, indices
-from triton_ops_lint.parameters import LEAST_EXTENT
+from triton_ops_lint.parameters import EVEN, LEAST_EXTENT
 from triton_ops_lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs, stated_configs
 from triton_ops_lint.rules.rule import Seen, Statement, UndecidedError, once, rule
 
@@ -263,7 +262,7 @@ def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
 
 def _odd_part(sums: dict[tuple[Term, ...], int], item: int) -> int | None:
     """The number that keeps a sum from being a multiple of a word; None if it is one, or if data says."""
-    even = {m: KNOWN_MULTIPLE if any(one.name == "argument" for one in m) else 1 for m in sums}
+    even = {m: EVEN if any(one.name == "argument" for one in m) else 1 for m in sums}
     remainders = [(m, c) for m, c in sums.items() if gcd(c * even[m] * item, _WIDEST_BYTES) < _NARROW_BYTES]
     if len(remainders) != 1 or remainders[0][0] != ():
         return None

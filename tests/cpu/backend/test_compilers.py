@@ -10,7 +10,6 @@ import pytest
 
 from triton_ops import Config, FunctionKernel, TensorSpec
 from triton_ops.backend import Arguments, Compiler, CompilerNeeds, compilers
-from triton_ops.backend.compilers import compiler_environment
 from triton_ops.exceptions import TargetError
 from triton_ops.values import Compiled, Status
 
@@ -68,9 +67,9 @@ def test_a_compiling_process_sees_no_gpu_and_the_cache_of_this_one(monkeypatch, 
     knobs = pytest.importorskip("triton").knobs.cache
     with knobs.scope():
         knobs.dir = str(tmp_path / "kernels")
-        variables = compiler_environment()
+        variables = CompilerNeeds.environment()
     hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     assert [variables[name] for name in hidden] == ["", "", ""]
     assert variables["TRITON_CACHE_DIR"] == str(tmp_path / "kernels")
     monkeypatch.setattr(compilers, "sys", SimpleNamespace(modules={}))  # of a process that has not imported Triton
-    assert "TRITON_CACHE_DIR" not in compiler_environment()
+    assert "TRITON_CACHE_DIR" not in CompilerNeeds.environment()

@@ -12,7 +12,7 @@ import pytest
 
 import triton_ops
 from triton_ops import operation
-from triton_ops.backend import Operation, compiler_environment
+from triton_ops.backend import CompilerNeeds, Operation
 from triton_ops.base import TemporaryFolder
 from triton_ops.base import code_folders as private
 from triton_ops.cli.app import main
@@ -370,4 +370,4 @@ def test_compilers_keep_nothing_where_another_user_could_replace_it(home, tmp_pa
     pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(folder_of_everybody(tmp_path / "chosen")))
     own = home / ".cache" / "triton-ops-code" / "triton"
-    assert compiler_environment()["TRITON_CACHE_DIR"] == str(own)
+    assert CompilerNeeds.environment()["TRITON_CACHE_DIR"] == str(own)

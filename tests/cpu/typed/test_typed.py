@@ -23,8 +23,8 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.space import ConfigSpace
-from triton_ops.typed import TypedProblem, module_at, named_object
-from triton_ops.typed.problem import parse_config, parse_pairs, parse_shapes, parse_space
+from triton_ops.typed import TypedProblem, named_object
+from triton_ops.typed.problem import module_at, parse_config, parse_pairs, parse_shapes, parse_space
 from triton_ops.values import TensorSpec
 
 names = st.from_regex(r"[A-Z][A-Z0-9_]{0,4}", fullmatch=True)
