@@ -68,13 +68,13 @@ CHOSEN = {
     "device/machine.py": "the cache folder itself",
     "device/probing.py": "the folder of the locks",
     "dispatch/ladder.py": "the cache folder itself",
-    "lint/kept_reports.py": "the cache folder itself",
     "many/ray_engine.py": "the cache folder itself",
     "many/session.py": "the cache folder itself",
     "records/store.py": "the cache folder itself",
     "ship/table.py": "a file that the user names",
     "tuner/tuning.py": "the cache folder itself",
     "base/code_folders.py": "what judges such folders",
+    "base/files.py": "the cache folder itself, or a folder that the user names",
     "base/folders.py": "what judges such folders",
 }
 
