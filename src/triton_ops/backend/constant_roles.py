@@ -233,8 +233,7 @@ class _Frame:
             for value, frame in self._values_of(inner) if key not in visited else ():
                 visited.add(key)
                 begins = value.left if isinstance(value, ast.BinOp) else None
-                goes_on = _is_loop(value) or (isinstance(begins, ast.Name) and begins.id == name)
-                marks |= {"loop"} if goes_on else set()
+                marks |= {"loop"} if _is_loop(value) or (isinstance(begins, ast.Name) and begins.id == name) else set()
                 parts = value.args[:-1][:1] if _is_loop(value) else [value]  # type: ignore[attr-defined]  # the begin
                 marks = marks.union(*(frame._marks_within(part, visited) for part in parts))
         return marks

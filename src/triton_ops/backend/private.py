@@ -366,8 +366,7 @@ def _storages(tensors: Iterable[Any]) -> dict[tuple[str, int], Any]:
     for tensor in tensors:
         TensorSpec.check_layout(tensor, "an argument")
         storage = tensor.untyped_storage()
-        longest = storages.setdefault(place_of(tensor), storage)
-        if storage.nbytes() > longest.nbytes():
+        if storage.nbytes() > storages.setdefault(place_of(tensor), storage).nbytes():
             storages[place_of(tensor)] = storage
     return storages
 

@@ -261,8 +261,7 @@ class ReadSpace:
         """Compare with what spills, or with the smallest block where that is larger already."""
         threads = values.pop("num_warps", _USUAL["num_warps"]) * self._target.warp_size
         least = math.prod(min(self.tunables[name].values) for name in values)  # type: ignore[type-var, arg-type]
-        most = min(_MOST_ELEMENTS, _MOST_EACH * threads) // self._whole
-        return bool(math.prod(values.values()) <= max(most, least))
+        return bool(math.prod(values.values()) <= max(min(_MOST_ELEMENTS, _MOST_EACH * threads) // self._whole, least))
 
 
 def _padded(extent: int) -> int:

@@ -253,8 +253,7 @@ class TritonKernel(CompiledByTriton):
         check_declared(self.name, self.descriptors, values)
         check_in_kernel(self.name, Layers.of(self.function)[-1], values)
         Arguments.check_for_triton(self.name, values)
-        places = {tensor.device.type for tensor in arguments.tensors()}
-        if places == {"cpu"} and not self.interpreted:
+        if {tensor.device.type for tensor in arguments.tensors()} == {"cpu"} and not self.interpreted:
             message = f"{self.name} is a Triton kernel, which runs on a GPU, and the tensors are on a CPU"
             hint = "move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1"
             raise DeviceError(message, "cuda", "cpu", hint=hint)

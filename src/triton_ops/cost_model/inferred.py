@@ -151,8 +151,7 @@ def product_plan(step: AverageStep, warps: int, stages: int, machine: Machine, d
 
     def schedule(footprint: Footprint) -> Schedule:
         at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, warps)
-        dram = dram_bytes(machine, at_once * machine.units)
-        loop = _loop(step, main, machine, dram)
+        loop = _loop(step, main, machine, dram_bytes(machine, at_once * machine.units))
         loop = loop._replace(lockstep=lockstep(machine, main, footprint.serialised))
         return loop_schedule(loop, footprint, machine)
 
@@ -351,8 +350,7 @@ def differences(
 
 
 def _launch_words(launch: LaunchWork) -> list[tuple[str, str]]:
-    across = " x ".join(str(extent) for extent in launch.grid if extent > 1) or "1"
-    lines = [("programs", across)]
+    lines = [("programs", " x ".join(str(extent) for extent in launch.grid if extent > 1) or "1")]
     lines += [("loop", text) for text in _loops_in_words(launch)]
     lines += [("product", _product_in_words(product, launch)) for product in launch.products]
     lines += [(access.kind, _access_in_words(access, launch)) for access in launch.accesses if access.elements]

@@ -438,8 +438,7 @@ class ProductTiles:
                 waits_ns = times.waves * walked.steps * form.sums * machine.costs.load_ns / (1 + form.ahead)
             if form.by_turns and not machine.wgmma:
                 waits_ns = inf
-            share = _walking_share(form, block)
-            time_ms = share * times.time_ms + (form.described_ns + waits_ns) / 1e6
+            time_ms = _walking_share(form, block) * times.time_ms + (form.described_ns + waits_ns) / 1e6
             times = Schedule(time_ms, times.waves, times.alone_ms)
             return _with_second_launch(times, loop, block, form, machine)
 
@@ -537,8 +536,7 @@ def _with_second_launch(first: Schedule, loop: TileLoop, block: TileBlock, form:
         parts = tiles + programs if tiles else 0
     read_ns = parts * block.rows * block.columns * _SUM_BYTES / machine.l2_gbps
     second_ns = _SECOND_LAUNCH_NS + read_ns + tiles * loop.store_bytes / machine.dram_gbps
-    alone = {**first.alone_ms, "second launch": second_ns / 1e6}
-    return Schedule(first.time_ms + second_ns / 1e6, first.waves, alone)
+    return Schedule(first.time_ms + second_ns / 1e6, first.waves, {**first.alone_ms, "second launch": second_ns / 1e6})
 
 
 def _walking_share(form: _Form, block: TileBlock) -> float:

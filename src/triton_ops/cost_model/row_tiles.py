@@ -174,8 +174,7 @@ def walk_schedule(walk: MemoryWalk, footprint: Footprint, machine: Machine) -> S
     result = schedule(walk.blocks, at_once, machine, lambda depth, count: _wave(walk, footprint, machine, depth, count))
     plainer = 1 + machine.costs.idle_stage * max(walk.stages - 1, 0)
     late_ms = result.time_ms * machine.costs.straggle / max(result.waves, 1.0)
-    alone = {**result.alone_ms, "stragglers": late_ms}
-    return Schedule((result.time_ms + late_ms) * plainer, result.waves, alone)
+    return Schedule((result.time_ms + late_ms) * plainer, result.waves, {**result.alone_ms, "stragglers": late_ms})
 
 
 def _wave(walk: MemoryWalk, footprint: Footprint, machine: Machine, depth: int, blocks: int) -> Wave:
@@ -333,5 +332,4 @@ def _plan(
         through_bytes=row_bytes + stored, streamed_bytes=row_bytes * reads,
         reductions=rows / at_once if passes > 1 else 0.0,
     )  # fmt: skip
-    guess = row_footprint(held, warps, rows)
-    return TilePlan(warps, guess, lambda footprint: walk_schedule(walk, footprint, machine))
+    return TilePlan(warps, row_footprint(held, warps, rows), lambda footprint: walk_schedule(walk, footprint, machine))

@@ -355,8 +355,7 @@ class DeviceSpec:
         """
         words = " ".join(text.lower().split())
         for model, row in DATASHEETS.items():
-            names = model, row.spec.name, row.spec.arch, *row.aliases
-            if words in map(str.lower, names):
+            if words in map(str.lower, (model, row.spec.name, row.spec.arch, *row.aliases)):
                 return row.spec
         return DeviceSpec.named(text)
 

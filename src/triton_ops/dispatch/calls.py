@@ -73,8 +73,7 @@ class CalledWith:
             as_stored(each.flatten()[:_SAMPLE]) for each in Arguments(keyword=inputs).tensors() if each.numel() > 1
         ]
         numbers = (part.float() if part.is_floating_point() else part for part in parts)
-        tiles = getattr(space, "tiles", ())
-        return bool(tiles and parts) and all(bool((part == part[0]).all()) for part in numbers)
+        return bool(getattr(space, "tiles", ()) and parts) and all(bool((part == part[0]).all()) for part in numbers)
 
 
 @dataclass(frozen=True)

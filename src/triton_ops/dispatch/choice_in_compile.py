@@ -46,8 +46,7 @@ class ChoiceInCompile(InCompile):
             config = decide(Arguments(tuple(map(value_of, facts)), values), records).found.config
             name = str(config[IMPLEMENTATION])
             if self._is_opaque(name):
-                disable = require("torch", "torch.compile").compiler.disable
-                self.state.outside[name] = disable(kernel.call(config))
+                self.state.outside[name] = require("torch", "torch.compile").compiler.disable(kernel.call(config))
             return name, tuple(tiles_of(config).items())
 
         self.winner = winner

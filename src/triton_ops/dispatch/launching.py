@@ -136,8 +136,7 @@ class Launches:
 
     def compiled(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Triton's compiled kernel for a call; nothing is launched."""
-        config = self.known(grid, args, kwargs).config
-        positional, named = self._passed(args, kwargs, config)
+        positional, named = self._passed(args, kwargs, self.known(grid, args, kwargs).config)
         return self.autotuner.fn.run(*positional, grid=grid, warmup=True, **named)
 
     def plainly(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -297,8 +296,7 @@ class Launches:
         call = self._call(launch, called)
         if without_launch is not None:
             return _with_config(without_launch(call), call)
-        named = called.given.keyword
-        self._grids.look(call.grid, call.function, named, call.first, self._name, self._tuned_names)
+        self._grids.look(call.grid, call.function, called.given.keyword, call.first, self._name, self._tuned_names)
         asks = self.autotuner.cache_results and not own_loop.is_tritons(self.autotuner.check_disk_cache)
         if launch.listed is not None and asks:  # somebody's own `check_disk_cache` for winners
             return self._by_its_own_disk(launch, called, lambda: _with_config(decide(call), call))
@@ -317,8 +315,7 @@ class Launches:
         own_loop.reset(autotuner, launch.given(autotuner.arg_names, config))
         if not launch.measured:
             autotuner.bench_time, autotuner.configs_timings = 0.0, {}
-        function = Layers.of(autotuner.fn)[-1]
-        own_loop.tell_listener(autotuner, function, launch.key, config, measured=launch.measured)
+        own_loop.tell_listener(autotuner, Layers.of(autotuner.fn)[-1], launch.key, config, measured=launch.measured)
 
     def _by_triton(self, launch: Launch) -> Any:
         """The config that Triton's own loop finds for a call, which it launches once."""
@@ -346,8 +343,7 @@ class Launches:
 
     def _without(self, decision: Decision, error: Exception, launch: Launch) -> Decision:
         """The decision for the default, in place of a config that does not launch."""
-        autotuner = self.autotuner
-        listed = self.fitting(launch.grid, launch.args, launch.kwargs) if self.listed else autotuner.configs
+        listed = self.fitting(launch.grid, launch.args, launch.kwargs) if self.listed else self.autotuner.configs
         reason = str(error).partition("\n")[0]
         why = f"the config ({decision.found.config}) of the rung {decision.found.rung} does not launch: {reason}"
         _log.warning("%s %s runs its default config: %s", decision.kernel, decision.problem, why)

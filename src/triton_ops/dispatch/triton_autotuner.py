@@ -158,8 +158,7 @@ class Shown:
 
     def taken_away(self, key: object) -> set[object]:
         """The places whose decisions others have taken away by removing what stood there for a key."""
-        gone = key not in self._autotuner().cache
-        return self._entries.pop(key).places if gone and key in self._entries else set()
+        return self._entries.pop(key).places if key not in self._autotuner().cache and key in self._entries else set()
 
     def put(self, key: Any, place: Any, config: Any) -> bool:
         """Show a decision; returns whether nothing stood there for its key."""

@@ -293,8 +293,7 @@ class Lifted:
         if _place(tensor) in self._open or list(self._unsaved([tensor])):
             return
         if wide.dtype != tensor.dtype and self._noise is not None:
-            exact = wide == wide.to(tensor.dtype)
-            wide = self._torch.where(exact, wide, self._noise(wide, tensor.dtype))
+            wide = self._torch.where(wide == wide.to(tensor.dtype), wide, self._noise(wide, tensor.dtype))
         if all(stride or extent < 2 for stride, extent in zip(tensor.stride(), tensor.shape, strict=True)):
             tensor.data.copy_(wide.detach())
 

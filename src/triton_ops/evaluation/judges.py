@@ -345,8 +345,7 @@ class _OddPlaces:
         Where the golden result is the dtype's largest number itself, which masks are made of, an infinity stays one.
         """
         golden, clamped = wide(self._golden[part]), self._library.clip(values, -self._edge, self._edge)
-        near = (abs(clamped - golden) <= limit) & (abs(golden) != self.largest)
-        return self._library.where(near, clamped, values)
+        return self._library.where((abs(clamped - golden) <= limit) & (abs(golden) != self.largest), clamped, values)
 
     def without(self, values: Any, part: slice) -> Any:
         return values if self._mask is None else self._library.where(self._mask[part], 0.0, values)

@@ -164,8 +164,7 @@ class Draw:
         carried = self._facts.carried.get(term.operands[:2])
         if carried is None:
             raise NotComputedError("a loop without a known number of iterations")
-        after_a_turn = term.name == "after" or self._turns > 0
-        inner = carried.next if after_a_turn else carried.begin
+        inner = carried.next if term.name == "after" or self._turns > 0 else carried.begin
         turns = 0 if term.name == "after" else max(0, self._turns - 1)
         places = {self._facts.terms.index(axis): self(one) for axis, one in enumerate(term.operands[2:])}
         return self._beside(places, turns)(inner.operands[1] if inner.name == "pointer" else inner)
@@ -186,16 +185,14 @@ class Draw:
         element, root, offset, mask, other = term.operands
         seed = _hash(root.number, self(offset))
         data = np.floor(1 + 50 * _share(seed)) if str(element).startswith("i") else _real(seed)
-        rest = self(other) if isinstance(other, Term) else np.full(DRAWS, self._padding)
-        return np.where(self(mask), data, rest)
+        return np.where(self(mask), data, self(other) if isinstance(other, Term) else np.full(DRAWS, self._padding))
 
     def _over_an_axis(self, term: Term) -> Numbers:
         if term.number not in self._bounds:
             number = term.operands[2] if term.name == "tt.reduce" else term.operands[1]  # which its bound has too
             bounds = (one for one in term.named("bound") if one.operands[0] == number)
             self._bounds[term.number] = next(bounds, Term("bound", (number,), -1, frozenset()))
-        inside = self._bounds[term.number]
-        several = [self.at({inside: place}) for place in _PLACES]
+        several = [self.at({self._bounds[term.number]: place}) for place in _PLACES]
         if term.name == "dot":
             _, _, left, right, start = term.operands
             return self(start) + sum(one(left) * one(right) for one in several)
@@ -430,8 +427,7 @@ def _harm_to_product(facts: Facts, product: ProductFact, condition: Term, paddin
         with_data = data.comparable(product.factors, product.bound, condition)
         usable = with_data & ~np.isnan(data(product.factors[0]) * data(product.factors[1]))
         added = one * other
-        wrong = usable & ~(np.abs(added) <= _CLOSE) & (np.isnan(padding) | ~np.isnan(added))
-        if int(wrong.sum()) >= _ENOUGH:
+        if int((usable & ~(np.abs(added) <= _CLOSE) & (np.isnan(padding) | ~np.isnan(added))).sum()) >= _ENOUGH:
             return f"it multiplies {_largest(one)} by {_largest(other)}, and adds {_largest(added)} to the sum"
     return ""
 

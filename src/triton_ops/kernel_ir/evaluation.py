@@ -164,13 +164,11 @@ class _Evaluation:
         first = replace(around.at(loop, 0), weight=weight * share, alive=alive, repeated=repeated)
         if not apart:
             return [first]
-        last = replace(first.at(loop, np.maximum(count.turns - 1, 0)), weight=weight * again, alive=again)
-        return [first, last]
+        return [first, replace(first.at(loop, np.maximum(count.turns - 1, 0)), weight=weight * again, alive=again)]
 
     def _enter(self, loop: LoopFact, weight: Weights, count: _TurnCount) -> None:
-        operation = loop.operation
         figures = LoopWork(
-            parent=loop.way.number, entries=0.0, turns=0.0, most=0.0, stages=operation.attribute("tt.num_stages"),
+            parent=loop.way.number, entries=0.0, turns=0.0, most=0.0, stages=loop.operation.attribute("tt.num_stages"),
             by_data=False, plain=0.0, special=0.0, written=True,
         )  # fmt: skip
         nothing = LoopTrace(figures, np.zeros(self._count), np.zeros(self._count))

@@ -367,8 +367,7 @@ def _distinct_places(beside: Trace, number: int) -> tuple[float, ...]:
     sizes = [1 << power for power in range(programs.bit_length()) if 1 << power < programs]
     if access is None or access.pointer.base is None:
         return tuple(float(size) for size in (*sizes, programs))
-    base = access.pointer.base
-    return tuple(_mean_distinct(base, access.executions > 0, size) for size in (*sizes, programs))
+    return tuple(_mean_distinct(access.pointer.base, access.executions > 0, size) for size in (*sizes, programs))
 
 
 def _fullest(whole: Trace, beside: Trace, number: int) -> tuple[int, float]:

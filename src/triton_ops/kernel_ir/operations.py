@@ -111,8 +111,7 @@ def symbolic(here: TermScope, kind: Type, name: str, *operands: object) -> TermV
 def elementwise(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     """An operation on single elements: its name, the type of its elements, and what it is given."""
     operands = [value.term for value in here.all([n for n in operation.operands if n in here.values])]
-    plain = operation.name.startswith(("arith.", "math.")) or operation.name in _PLAIN
-    extra = () if plain else (operation.number,)
+    extra = () if operation.name.startswith(("arith.", "math.")) or operation.name in _PLAIN else (operation.number,)
     word = operation.predicate if operation.name == "arith.cmpf" else " ".join(operation.quoted)
     return [
         symbolic(here, kind, operation.name, kind.element, word, *extra, place, *operands)
@@ -300,8 +299,7 @@ def _add_pointer(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     if pointer.term.name != "pointer":
         return [symbolic(here, pointer.type, "address", operation.number, pointer.term, offset.term)]
     root, before = pointer.term.operands
-    term = here.terms.make("pointer", root, here.terms.add((1, before), (1, offset.term)))
-    return [TermValue(term, pointer.type)]
+    return [TermValue(here.terms.make("pointer", root, here.terms.add((1, before), (1, offset.term))), pointer.type)]
 
 
 def _load(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -336,8 +334,7 @@ def _atomic(here: TermScope, operation: TtirOperation) -> list[TermValue]:
 def _record_access(
     here: TermScope, operation: TtirOperation, kind: str, pointer: TermValue, mask: TermValue | None, **details: Any
 ) -> AccessFact:
-    is_sum = pointer.term.name == "pointer"
-    root, offset = pointer.term.operands if is_sum else (pointer.term, here.terms.number(0))
+    root, offset = pointer.term.operands if pointer.term.name == "pointer" else (pointer.term, here.terms.number(0))
     access = AccessFact(
         *here.met(operation), kind=kind, root=root, offset=offset, type=pointer.type,
         mask=here.terms.true if mask is None else mask.term, **details,

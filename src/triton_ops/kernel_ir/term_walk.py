@@ -309,8 +309,7 @@ def _chosen(terms: Terms, condition: Term, one: TermValue, other: TermValue) -> 
 
 def _carried(operation: TtirOperation, at: int, symbol: TermValue, begin: TermValue, then: TermValue) -> Carried:
     """What a loop carries at a place: the symbol, what it begins with, and what the next turn gets."""
-    place = operation.number, at
-    return Carried(place=place, symbol=symbol.term, begin=begin.term, next=then.term, type=begin.type)
+    return Carried(place=(operation.number, at), symbol=symbol.term, begin=begin.term, next=then.term, type=begin.type)
 
 
 def _symbol(here: TermScope, name: str, operation: TtirOperation, place: int, value: TermValue) -> TermValue:

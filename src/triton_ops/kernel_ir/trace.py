@@ -320,13 +320,12 @@ def measured_lines(figures: Access, pointer: Value, shape: Sequence[int], mask: 
     apart = [len(np.unique(row)) for row in present]
     others = float(np.prod([1, *(count for k, count in enumerate(apart) if k != near)]))
     row, first = present[near], int(pointer.base[at])
-    breaks = int((np.abs(np.diff(row)) != 1).sum())
     return replace(
         figures,
         tile=tile,
         lines=others * _units(first, row, figures.item_bytes, _LINE_BYTES),
         sectors=others * _units(first, row, figures.item_bytes, _SECTOR_BYTES),
-        run_bytes=figures.item_bytes * len(row) / (breaks + 1),
+        run_bytes=figures.item_bytes * len(row) / (int((np.abs(np.diff(row)) != 1).sum()) + 1),
         distinct=float(np.prod(apart)) / float(np.prod([len(row) for row in present])),
     )
 

@@ -82,8 +82,7 @@ def winners_nearby(request: TuneRequest, key: Key, records: Iterable[Record]) ->
     here = place_of(key)
     distances = [(place_of(other).distance(here), config) for other, config in winners_of(key, records)]
     near = sorted((each for each in distances if each[0] <= _FARTHEST), key=lambda each: each[0])
-    allowed = [it for it in dict.fromkeys(config for _, config in near) if not request.space.why_not(it)]
-    return allowed[:_NEARBY_MOST]
+    return [it for it in dict.fromkeys(config for _, config in near) if not request.space.why_not(it)][:_NEARBY_MOST]
 
 
 def in_use(request: TuneRequest, key: Key, records: Store[Record], first: Sequence[Config]) -> list[Config]:
