@@ -21,7 +21,7 @@ from types import CodeType
 from typing import Any, Literal, TypeAlias
 
 from triton_ops.backend.origins import Layers
-from triton_ops.base import cached_property
+from triton_ops.base import BoundedDict, cached_property
 
 _ATOMICS = tuple(f"atomic_{how}" for how in ("add", "max", "min", "and", "or", "xor", "xchg", "cas"))
 _STORED = (("pointer", 0, "pointer"), ("coordinates", 1, "offsets"), ("mask", 2, "mask"))
@@ -57,8 +57,7 @@ def last_name(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else "?"
 
 
-_MOST_KEPT = 512
-_sources: dict[int, tuple[Any, KernelSource | None]] = {}  # by identity: the hash of a JIT function reads its globals
+_sources = BoundedDict[int, "tuple[Any, KernelSource | None]"](512)  # by identity: a JIT function's hash reads globals
 
 
 class KernelSource:
@@ -83,8 +82,6 @@ class KernelSource:
     def of(cls, function: Any) -> KernelSource | None:
         """The source of a function, parsed once; None where there is none, as of one that was built at run time."""
         if (entry := _sources.get(id(function))) is None:
-            if len(_sources) >= _MOST_KEPT:
-                _sources.clear()
             source = None
             with contextlib.suppress(OSError, TypeError, SyntaxError):
                 source = cls(function)

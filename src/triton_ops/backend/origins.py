@@ -31,6 +31,7 @@ from weakref import WeakKeyDictionary
 
 from triton_ops import settings
 from triton_ops.backend.roles import Arguments
+from triton_ops.base import BoundedDict
 from triton_ops.exceptions import PACKAGES
 from triton_ops.space import Tunable
 
@@ -40,7 +41,6 @@ _CHANGING_METHODS = {
     "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "remove",
     "setdefault", "update",
 }  # fmt: skip
-_MOST_KEPT = 4096  # functions; a text is about as long as its source
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,13 @@ class Text:
     mutations: frozenset[str] = frozenset()
 
 
-_texts: dict[int, tuple[CodeType, Text]] = {}  # by identity: equal code may stand below different annotations
+_texts = BoundedDict[int, tuple[CodeType, Text]](4096)
+"""The texts of functions by the identity of their code: equal code may stand below different annotations."""
 
 
 def text_of(code: CodeType) -> Text:
     """The content of the source of a function with this code, parsed once in a process: 1 ms for 50 lines."""
     if (entry := _texts.get(id(code))) is None:
-        if len(_texts) >= _MOST_KEPT:
-            _texts.clear()
         entry = _texts[id(code)] = (code, _parse(code))
     return entry[1]
 

@@ -46,13 +46,12 @@ from triton_ops.backend.origins import Home, Layers, Origin
 from triton_ops.backend.private import bytes_of, holds_addresses
 from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, StandIn
-from triton_ops.base import cached_property, require
+from triton_ops.base import BoundedDict, cached_property, require
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.values import as_stored
 
-_MOST_SETTLED = 4096
-_settled_keys: dict[int, str] = {}  # by identity: the name that a function got after those that it calls
+_settled_keys = BoundedDict[int, str](4096)  # by identity: the name that a function got after those that it calls
 
 
 def is_jit_or_constexpr_function(value: object) -> bool:
@@ -84,8 +83,6 @@ def _settle(kernel: Any, ids: set[int]) -> None:
     except BaseException:
         kernel.hash = before
         raise
-    if len(_settled_keys) >= _MOST_SETTLED:
-        _settled_keys.clear()
     _settled_keys[id(kernel)] = key
 
 
@@ -199,12 +196,11 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         """A module; if it is the user's, its attributes of these names, with those that its `__getattr__` makes."""
         if self._goes_by_name(module.__name__):
             return module
-        empty = self._modules.setdefault(module.__name__, _EmptyModule(module.__name__))
         attributes = {name: value for name, value in vars(module).items() if name in names and value is not module}
         for name in names - attributes.keys() if "__getattr__" in vars(module) else ():
             with contextlib.suppress(AttributeError):
                 attributes[name] = getattr(module, name)
-        return _Part(empty, {
+        return _Part(self._modules.setdefault(module.__name__, _EmptyModule(module.__name__)), {
             name: self._part(value, names - {name}) if isinstance(value, ModuleType) else value
             for name, value in attributes.items()
         })  # fmt: skip

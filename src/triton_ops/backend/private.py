@@ -266,9 +266,8 @@ class Protection:
             if place_of(tensor) not in fresh:
                 return tensor
             room, zone_bytes = fresh[place_of(tensor)]
-            output = tensor.new_empty(0)
             offset = tensor.storage_offset() + zone_bytes // tensor.element_size()
-            return output.set_(room.untyped_storage(), offset, tensor.shape, tensor.stride())
+            return tensor.new_empty(0).set_(room.untyped_storage(), offset, tensor.shape, tensor.stride())
 
         return arguments.map(moved), Canaries(tuple(zones))
 

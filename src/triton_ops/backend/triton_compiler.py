@@ -35,7 +35,7 @@ from triton_ops.backend.portable import Packed
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, StandIn
 from triton_ops.backend.rules import RULES, RuleInput
 from triton_ops.backend.triton_process import TritonProcess, binary_digest, together
-from triton_ops.base import cached_property, require
+from triton_ops.base import BoundedDict, cached_property, require
 from triton_ops.device import VENDORS, Target
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
 from triton_ops.settings import triton_program, users_environment
@@ -55,8 +55,7 @@ _TORCH = "torch"
 _DEFAULT_WARPS = 4  # Triton's default
 _DISASSEMBLER = "nvdisasm"
 _DISASSEMBLY_S = 60.0  # very large kernels take seconds
-_MOST_COMPILED = 4096
-_compiled: dict[Hashable, Compiled] = {}  # what this process has compiled, by program and config
+_compiled = BoundedDict[Hashable, Compiled](4096)  # what this process has compiled, by program and config
 
 
 @dataclass(frozen=True)
@@ -278,8 +277,6 @@ class TritonCompiler(Compiler):
     def remember(self, compiled: Compiled) -> None:
         """Keep the result; 4,096 of them at most."""
         if self._program is not None and compiled.launchable:
-            if len(_compiled) >= _MOST_COMPILED:
-                _compiled.clear()
             _compiled[self._program, compiled.config] = compiled
 
     def compile(self, config: Config) -> Compiled:

@@ -364,9 +364,8 @@ class TritonKernel(CompiledByTriton):
         if self.made is not None:
             values |= self.made({**self.defaults, **values, **config})
         meta, gluon = {**values, **config}, is_gluon(self.function)
-        for name, rule in self.descriptors.items():
-            if name in values:
-                values[name] = descriptor(values[name], rule, meta, gluon=gluon)
+        described = {name: rule for name, rule in self.descriptors.items() if name in values}
+        values |= {name: descriptor(values[name], rule, meta, gluon=gluon) for name, rule in described.items()}
         own_arguments = Arguments(keyword=values)
         if self.pre_hook is None:
             return own_arguments, False

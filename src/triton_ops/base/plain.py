@@ -21,6 +21,8 @@ from msgspec import Meta, ValidationError, convert
 from triton_ops.base.folders import ForkSafeLock
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]  # every JSON reader has these
@@ -71,6 +73,19 @@ class Frozen(dict[str, Any]):
         for name in names:
             value = getattr(owner, name)
             object.__setattr__(owner, name, value if type(value) is Frozen else Frozen(value))
+
+
+class BoundedDict(dict[K, V]):
+    """A dict that is emptied before it would take one more entry than `most`."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if len(self) >= self._most:
+            self.clear()
+        super().__setitem__(key, value)
 
 
 class _FrozenList(list[Any]):

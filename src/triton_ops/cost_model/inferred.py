@@ -78,7 +78,6 @@ def _step_of(launch: LaunchWork) -> AverageStep:
     inside = [product for product in launch.products if product.loop in loops or not loops]
     computed = [product for product in inside if product.computed]
     others = {at for product in inside for at in product.made_of} - feeding
-    beside = [launch.accesses[at] for at in others if launch.accesses[at] in loads]
     return AverageStep(
         loop=TileLoop(
             blocks=launch.programs,
@@ -107,7 +106,7 @@ def _step_of(launch: LaunchWork) -> AverageStep:
         operand_bytes=sum(map(_tile_bytes, prefilled)) + _prior_operand_bytes(launch, loops),
         turned=max(map(_left_bytes, computed), default=0.0),
         stored=sum(one.columns * one.inner * one.item_bytes for one in computed if one.loads[1] < 0),
-        beside=sum(map(_tile_bytes, beside)),
+        beside=sum(_tile_bytes(launch.accesses[at]) for at in others if launch.accesses[at] in loads),
         depth=next((one.stages for one in turning if one.stages is not None), None),
         results=_result_elements(launch, range(len(launch.products))),
         passing=_result_elements(launch, {at for product in launch.products for at in product.after}),

@@ -582,7 +582,6 @@ def _form_guess(
     buffers = block.stages if grouped or form.descriptors else max(block.stages - 1, 1)
     copies = 0.0 if form.descriptors else block.load_bytes / product.copy_bytes / threads
     shared = buffers * block.load_bytes
-    tile = block.rows * block.columns * ITEM_BYTES[product.out_dtype]
     if written:  # from shared memory of its own
-        shared += tile // (2 if form.halves else 1)
+        shared += block.rows * block.columns * ITEM_BYTES[product.out_dtype] // (2 if form.halves else 1)
     return tile_footprint(sums, copies, grouped, shared)

@@ -26,6 +26,7 @@ from types import CellType, FunctionType
 from typing import Any, NamedTuple, cast
 
 from triton_ops.backend import Arguments, launches_are_taken
+from triton_ops.base import BoundedDict
 from triton_ops.dispatch.calls import runs_of
 
 _ABSENT = object()
@@ -211,12 +212,10 @@ class Encoded(NamedTuple):
         cells = dict(zip(names, run.__closure__ or (), strict=True))
         instead = tuple({**cells, _BELOW: CellType(lambda *handed: handed)}.values())
         handed = FunctionType(run.__code__, run.__globals__, run.__name__, run.__defaults__, instead)
-        known: dict[tuple[int, ...], tuple[Any, ...]] = {}
+        known = BoundedDict[tuple[int, ...], tuple[Any, ...]](_MOST_ENCODED)
 
         def encode(addresses: tuple[int, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
             rest = handed(*_GRID, 0, 0, *added, *((arguments,) if in_one else arguments))[_LEAD:]
-            if len(known) >= _MOST_ENCODED:
-                known.clear()
             if not any(map(Arguments.is_tensor, rest[-1] if in_one else rest)):  # else it would stay alive
                 known[addresses] = rest
             return cast(tuple[Any, ...], rest)

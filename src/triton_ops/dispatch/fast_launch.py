@@ -30,6 +30,7 @@ from types import CodeType, FunctionType
 from typing import Any, cast
 
 from triton_ops.backend import Arguments, Layers
+from triton_ops.base import BoundedDict
 from triton_ops.dispatch.calls import Heuristics, Variants, computed, runs_of
 from triton_ops.dispatch.decision import Decision, values_now
 from triton_ops.dispatch.direct_launch import (
@@ -78,7 +79,7 @@ class FastLaunch:
 
     def __post_init__(self) -> None:
         self._jit = Layers.of(self.function)[-1]
-        self._entries: dict[Any, Any] = {}
+        self._entries = BoundedDict[Any, Any](_MOST_ENTRIES)
         self._key: Callable[..., Any] | None = None
         self._driver: Any = None
         self._knobs: Any = None
@@ -161,8 +162,6 @@ class FastLaunch:
         entry = (in_one, run, compiled.function, added, compiled, config, values_now(config),
                  len(self.owner.configs) == 1, *standing, decision.count, decision.ask, decision.within,
                  self._jit.device_caches[self._driver.get_current_device()], constexprs)  # fmt: skip
-        if len(self._entries) >= _MOST_ENTRIES:
-            self._entries.clear()
         if self.function is self._jit:
             self._entries[key] = entry
             return

@@ -84,9 +84,8 @@ class _Writer:
         self._lines.append(f"return {self._written(self._result)}")
         body = "".join(f"        {line}\n" for line in self._with_sizes([*doubts, *self._lines]))
         given, values = ", ".join(self._space), ", ".join(recorder.names)
-        source = f"def made({given}):\n    def plan({values}):\n{body}    return plan"
         scope: dict[str, Any] = {}
-        exec(_code(source), scope)
+        exec(_code(f"def made({given}):\n    def plan({values}):\n{body}    return plan"), scope)
         function: Callable[..., object] = scope["made"](**self._space)
         return function
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_ops.backend import TritonKernel
-from triton_ops.base import require
+from triton_ops.base import BoundedDict, require
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.space import CONFIG_FIELDS, Config, Members, checked_value, given_back
 from triton_ops.values import Trial
@@ -149,7 +149,7 @@ class Shown:
     """
 
     def __init__(self, autotuner: Callable[[], Any]) -> None:
-        self._autotuner, self._entries = autotuner, dict[Any, Entry]()
+        self._autotuner, self._entries = autotuner, BoundedDict[Any, Entry](_MOST)  # a lost one counts as set by others
 
     def by_others(self, key: Any) -> Any:
         """The config that others have put there for a key; None if there is none."""
@@ -164,8 +164,6 @@ class Shown:
         """Show a decision; returns whether nothing stood there for its key."""
         cache = self._autotuner().cache
         there, entry = standing(cache, key), self._entries.get(key)
-        if len(self._entries) >= _MOST:
-            self._entries.clear()  # what stands in the cache counts as set by others from now on
         if there is None or (entry is not None and entry.place == place and there is not config):
             if isinstance(cache, Winners):
                 cache.keep(key, config)

@@ -85,8 +85,7 @@ def start_one_early(device: str = "") -> bool:
     the memory of a context.
     """
     needs = EARLY._replace(device={"": EARLY.device, "cuda": "cuda:0"}.get(device, device))
-    may_not_come = not device and (settings.one_of_several() or not Path(_DRIVER).exists())
-    if may_not_come or device == "cpu":
+    if device == "cpu" or (not device and (settings.one_of_several() or not Path(_DRIVER).exists())):
         return False
     if waits(needs):
         return True

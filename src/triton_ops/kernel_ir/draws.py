@@ -208,11 +208,10 @@ class Draw:
         if number is not None and len(number.operands) == 1 and number.lone_argument[0]:
             # An extent by which a sum is divided. As large as in masks it would hide what one lane adds.
             return np.floor(2 + 6 * _share(_hash(term.number)))
-        word = str(term.operands[1]) if len(term.operands) > 1 else ""
         values = [self(one) for one in term.operands if isinstance(one, Term)]
         if term.name in ("arith.divf", "tt.precise_divf") and term.operands[-1].named("load"):
             values[1] = abs(values[1])  # a scale or a temperature, if it was loaded
-        return computed(term.name, word, values)
+        return computed(term.name, str(term.operands[1]) if len(term.operands) > 1 else "", values)
 
 
 def _only_one_loads(one: Term, other: Term) -> bool:

@@ -67,10 +67,9 @@ def _reshape(here: TermScope, operation: TtirOperation) -> list[TermValue]:
 
 def _quotient_of_place(terms: Terms, flat: Term, by: int, shape: Sequence[int]) -> Term:
     """The quotient of a place; what cannot reach the divisor falls away."""
-    divisor = terms.number(by)
     rest = [(m, c) for m, c in flat.operands if c % by]
     if rest and sum(c * (shape[m[0].operands[0]] - 1) for m, c in rest if m) >= by:
-        return terms.quotient(flat, divisor)
+        return terms.quotient(flat, terms.number(by))
     return terms.sum({m: c // by for m, c in flat.operands if c % by == 0})
 
 

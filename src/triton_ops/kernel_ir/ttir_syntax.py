@@ -233,10 +233,9 @@ class _TextReader:
                 self._closing = line[1:].strip()
                 return blocks
             if (label := _LABEL.match(line)) is not None:
-                arguments = tuple(_ARGUMENT.findall(label[2] or ""))
                 if not blocks[-1].operations and not blocks[-1].label:
                     blocks.pop()
-                blocks.append(TtirBlock(label[1], arguments))
+                blocks.append(TtirBlock(label[1], tuple(_ARGUMENT.findall(label[2] or ""))))
             else:
                 blocks[-1].operations.append(self._operation(line))
         raise UnreadableError("the text ends within a region")

@@ -26,7 +26,7 @@ from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from triton_ops.backend import Arguments
-from triton_ops.base import require
+from triton_ops.base import BoundedDict, require
 from triton_ops.request.request import spec_of
 from triton_ops.values import ALIGNMENT_BYTES, is_fake
 
@@ -92,7 +92,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
     ) -> None:  # fmt: skip
         super().__init__()
         self._decide, self._modes, self._plain, self._in_order, self._counts = decide, modes, plain, in_order, counts
-        self._patterns: dict[Any, _Pattern] = {}
+        self._patterns = BoundedDict[Any, _Pattern](_MOST_PATTERNS)
         self._in_turn: list[_Pattern] = []
         self._recent: dict[int, tuple[tuple[Callable[..., bool], Any, Any, Any], ...]] = {}
         self._numbers, self._found = itertools.count(), itertools.count()
@@ -237,8 +237,6 @@ class KnownCalls(dict[Any, V], Generic[V]):
         told = all(kind is own or own in _PLAIN for kind, own in zip(kinds, classes, strict=True))
         form = (classes, names) if told else (classes, names, kinds)
         if (pattern := self._patterns.get(form)) is None:
-            if len(self._patterns) >= _MOST_PATTERNS:
-                self._patterns.clear()
             pattern = self._patterns[form] = self._written(kinds, classes, names)
         return pattern
 

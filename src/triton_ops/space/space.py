@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
 
-from triton_ops.base import Frozen, cached_property, canonical_json, fingerprint, warn
+from triton_ops.base import BoundedDict, Frozen, cached_property, canonical_json, fingerprint, warn
 from triton_ops.exceptions import ConfigValueError, EmptySpaceError, SpaceError, UnknownTunableError
 from triton_ops.space.config import Config, Members, Value, members_among, named_shortly, values_of_members
 from triton_ops.space.options import CONFIG_FIELDS, LAUNCH_OPTIONS
@@ -533,17 +533,14 @@ def _next_to(values: tuple[Value, ...], value: Value) -> tuple[Value, ...]:
     return values[max(at - 1, 0) : at] + values[at + 1 : at + 2]
 
 
-_MOST_SPACES = 64
 _PLAIN = {bool, int, float, str, type(None)}  # types whose text says all
-_spaces: dict[str, ConfigSpace] = {}  # by the text of the mapping that a space was made from
+_spaces = BoundedDict[str, ConfigSpace](64)  # by the text of the mapping that a space was made from
 
 
 def _space_of(mapping: Mapping[str, Any]) -> ConfigSpace:
     if (text := ConfigSpace.text_of(mapping)) is None:
         return ConfigSpace(mapping)
     if (space := _spaces.get(text)) is None:
-        if len(_spaces) >= _MOST_SPACES:
-            _spaces.clear()
         space = _spaces[text] = ConfigSpace(mapping)
     return space
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from triton_ops.base import cached_property
+from triton_ops.base import BoundedDict, cached_property
 from triton_ops.space.config import Value
 from triton_ops.space.tunable import Constraint, Tunable
 
@@ -260,7 +260,7 @@ class Completions:
 
     def __init__(self, names: Sequence[str], groups: Sequence[Group]) -> None:
         self._prefixes: dict[str, tuple[Group, tuple[str, ...]]] = {}
-        self._answers: dict[tuple[str, str], bool] = {}
+        self._answers = BoundedDict[tuple[str, str], bool](_MOST_PREFIXES)
         following = dict(pairwise(names))
         for group in groups:
             for at, name in enumerate(group.names[:-1], 1):
@@ -275,8 +275,6 @@ class Completions:
         prefix = {each: values[each] for each in names}
         key = (name, repr(list(prefix.values())))  # the text tells True from 1
         if key not in self._answers:
-            if len(self._answers) >= _MOST_PREFIXES:
-                self._answers.clear()
             self._answers[key] = group.can_complete(prefix)
         return self._answers[key]
 
