@@ -170,14 +170,12 @@ class PackedTritonCompiler(PackedCompiler):
         return TritonCompiler(kernel, arguments.described(light=len(self.needs.imports) == 1), self.target, members)
 
 
-def _packed(kernel: CompiledByTriton) -> tuple[bytes, frozenset[str]]:
+def _packed(kernel: CompiledByTriton) -> Packed:
     """The kernel by value; without its grid, which only tells which configs are launched alike, if it cannot go so."""
     with contextlib.suppress(KernelTypeError):
-        packed = Packed.of(kernel, by_value=True)
-        return packed.content, packed.imports
+        return Packed.of(kernel, by_value=True)
     with TargetError.when(kernel.name, "", KernelTypeError):
-        packed = Packed.of(kernel.without_grid, by_value=True)
-    return packed.content, packed.imports
+        return Packed.of(kernel.without_grid, by_value=True)
 
 
 @dataclass(frozen=True)
@@ -213,12 +211,12 @@ class TritonCompiler(Compiler):
         if kernel.interpreted:
             message = f"{kernel.name} is interpreted, so there is nothing to compile"
             raise KernelTypeError(message, hint="unset TRITON_INTERPRET")
-        content, packages = _packed(kernel)
+        packed = _packed(kernel)
         with TargetError.when(f"the arguments of {kernel.name}", "", KernelTypeError):
             arguments = Packed.of((self.arguments, self.members), by_value=True)
-        torch = _TORCH if _TORCH in packages | arguments.imports else ""
+        torch = _TORCH if _TORCH in packed.imports | arguments.imports else ""
         needs = self.needs_on(target, kernel.compile_imports or torch)
-        return PackedTritonCompiler(kernel.name, needs, content, arguments.content, kernel.cache_key, target)
+        return PackedTritonCompiler(kernel.name, needs, packed.content, arguments.content, kernel.cache_key, target)
 
     @staticmethod
     def needs_on(target: Target, imports: str = "") -> TritonNeeds:

@@ -83,7 +83,7 @@ class BoundedDict(dict[K, V]):
         self._most = most
 
     def __setitem__(self, key: K, value: V) -> None:
-        if len(self) >= self._most:
+        if len(self) >= self._most and key not in self:
             self.clear()
         super().__setitem__(key, value)
 

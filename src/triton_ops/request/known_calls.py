@@ -73,7 +73,7 @@ class KnownCall(NamedTuple):
         return self.ask is None or self.ask() == self.answer
 
 
-class KnownCalls(dict[Any, V], Generic[V]):
+class KnownCalls(BoundedDict[Any, V], Generic[V]):
     """What is known of calls, by their places. Safe to share among threads.
 
     `call` runs the `KnownCall` of its arguments, or what `decide` gives for them and their place; a few patterns are
@@ -90,7 +90,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
         modes: Collection[str] = (), *, plain: bool = False, in_order: bool = False,
         counts: Callable[..., Any] | None = None,
     ) -> None:  # fmt: skip
-        super().__init__()
+        super().__init__(_MOST)
         self._decide, self._modes, self._plain, self._in_order, self._counts = decide, modes, plain, in_order, counts
         self._patterns = BoundedDict[Any, _Pattern](_MOST_PATTERNS)
         self._in_turn: list[_Pattern] = []
@@ -140,8 +140,6 @@ class KnownCalls(dict[Any, V], Generic[V]):
         """Remember what is known of a call; not of one without a place."""
         if place is None:
             return
-        if len(self) >= _MOST:
-            self.clear()
         self[place] = value
         self._recent.clear()
 

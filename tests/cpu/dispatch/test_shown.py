@@ -64,8 +64,9 @@ def test_what_is_taken_back_leaves_the_configs_of_others(shown, cache):
     assert shown.taken_away("ours") == set(), "its decisions are over already"
 
 
-def test_of_more_keys_than_a_kernel_may_have_those_before_count_as_set_by_others(shown, cache, monkeypatch):
+def test_of_more_keys_than_a_kernel_may_have_those_before_count_as_set_by_others(cache, monkeypatch):
     monkeypatch.setattr(triton_autotuner, "_MOST", 2)
+    shown = Shown(lambda: SimpleNamespace(cache=cache))
     for key in "ab":
         shown.put(key, "place", OURS)
     assert shown.others == {}
