@@ -56,11 +56,11 @@ def nearest(name: str, names: Iterable[str], least: float = 0.6) -> list[str]:
     return [plain[each] for each in close]
 
 
-def alternatives(name: str, names: Iterable[str]) -> str:
-    """The end of a message on a name that there is not: the nearest of those that there are, or all of them."""
+def alternatives(name: str, names: Iterable[str], rest: str = "") -> str:
+    """The end of a message on a name that there is not: the nearest of those that there are, or the rest, or all."""
     names = list(names)
     near = nearest(name, names)
-    return f"close are {', '.join(near)}" if near else f"known are {', '.join(names)}"
+    return f"close are {', '.join(near)}" if near else rest or f"known are {', '.join(names)}"
 
 
 class TritonKernelError(Exception):

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,7 +77,12 @@ def misspelt() -> dict[str, str]:
     """Variables that are set and that nothing reads, each with the one that was probably meant."""
     names = [f"TRITON_OPS_{name}" for name in _NAMES]
     strange = [name for name in os.environ if name.startswith("TRITON_OPS") and name not in names]
-    return {name: near[0] for name in strange if (near := nearest(name, names, 0.85))}
+    return meant(strange, names)
+
+
+def meant(strange: Iterable[str], known: Collection[str]) -> dict[str, str]:
+    """Of variables that nothing reads, those that are close to a known one, each with that one."""
+    return {name: near[0] for name in strange if (near := nearest(name, known, 0.85))}
 
 
 def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:

@@ -25,7 +25,7 @@ from triton_ops.base import require
 from triton_ops.benchmark import Advice, profile_of
 from triton_ops.device import TorchDevice, probe
 from triton_ops.exceptions import SettingsError
-from triton_ops.timing import HostTimer, Launch
+from triton_ops.timing import Sampler
 from triton_ops_torch.model_workload import ModelRunner, check_model, workload_by, workload_of
 
 _CALLS, _WARM = 5, 3
@@ -78,7 +78,7 @@ def _advice_on(call: Callable[[], Any], device_name: str, dtype: str, tried: Col
     """Advice by torch's profiler; the rate of a call's products is compared with the peak for `dtype`."""
     torch: Any = require("torch", "profiling a model")
     gpu = device_name.startswith("cuda")
-    calls = HostTimer.with_waits(device_name, 0.0).prepare(Launch(call), 1)
+    calls = Sampler.of_calls(call, device_name, launches=1)
     call_ms = statistics.median(calls.queue(_WARM + _CALLS)()[_WARM:])
     recorded = profile_of(call, device_name, _CALLS, with_flops=True)
     own_us = attrgetter("self_device_time_total" if gpu else "self_cpu_time_total")

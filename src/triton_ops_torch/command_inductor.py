@@ -14,10 +14,10 @@ import msgspec
 import typer
 
 import triton_ops
-from triton_ops.base import counted, escaped, require
+from triton_ops.base import counted, require
 from triton_ops.benchmark import time_ms
-from triton_ops.device import device_spec, gpu_missing, probe
-from triton_ops.exceptions import DeviceError, SettingsError, TargetError
+from triton_ops.device import DeviceSpec, probe
+from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.terminal import Facts, Typed, option, tell
 from triton_ops.values import dtype_name
 from triton_ops_torch.backends import Site, gate_of
@@ -43,7 +43,7 @@ def backends_command(
     freezing: Annotated[bool, option("--freezing", "Weights are constants.")] = False,
 ) -> Facts:
     """Say which backends max-autotune would measure for a product or a convolution, and why not the others."""
-    spec = probe(device) if gpu is None else device_spec(gpu)
+    spec = probe(device) if gpu is None else DeviceSpec.typed(gpu)
     site = Site(kind=op, device=spec, dtype=dtype_name(dtype), frozen=freezing)
     choices = replace(site, extents=_extents(shape, op)).backends(names)
     if not any(choice.takes_part for choice in choices):
@@ -87,9 +87,7 @@ def _own_ms(m: int, n: int, k: int, dtype: str) -> float:
 
     The product alone is timed: an `addmm` of Inductor's adds its bias too.
     """
-    if (obstacle := gpu_missing()) is not None:
-        hint = f"leave --own out; {DeviceError.NO_GPU}"
-        raise DeviceError(f"there is no GPU to time the matmul on: {obstacle}", hint=hint)
+    probe("cuda")  # which says why there is none
     torch = require("torch", "timing a product")
     a, b = (torch.randn(extents, device="cuda", dtype=getattr(torch, dtype)) for extents in ((m, k), (k, n)))
     return time_ms(triton_ops.matmul, args=(a, b)).median_ms
@@ -133,10 +131,10 @@ def inductor_cache_command(
         return facts
     facts.show_ahead()
     if content.files:
-        question = f"remove these {content.files} files from {content.path}?"
         if not (yes or sys.stdin.isatty()):
+            question = f"remove these {content.files} files from {content.path}?"
             raise SettingsError(f"stdin is no terminal to ask on: {question}", hint="--yes removes them")
-        if not (yes or typer.confirm(escaped(question), err=True)):
+        if not (yes or typer.confirm(f"remove these {content.files} files?", err=True)):
             tell("nothing was removed")
             raise typer.Exit
         before, content = content, CacheContent.clean(folder, days * _S_PER_DAY)

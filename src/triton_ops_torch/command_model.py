@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
 from collections.abc import Callable
@@ -9,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from triton_ops.base import gain_text, require
-from triton_ops.exceptions import SettingsError, SpaceError, TargetError, alternatives
+from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError, alternatives
 from triton_ops.request import TuneOptions
-from triton_ops.terminal import Facts, folder_of, option, tell
-from triton_ops.typed import named_function, named_object, parse_config
+from triton_ops.terminal import Facts, option, tell
+from triton_ops.typed import named_function, parse_config
 from triton_ops_torch.call_profile import advise
 from triton_ops_torch.comparing_modes import tune_compile
 from triton_ops_torch.compile_mode import MODES
@@ -65,11 +66,10 @@ def compile_modes_command(
 ) -> Facts:
     """Compile a model in every way, each in a process of its own, and say which is the fastest, and by how much."""
     modes: list[Any] = [*(mode or MODES), *(options_of(each) for each in option_sets or [])]
-    folder = folder_of(options.cache_dir)
     report = tune_compile(
         factory_of(target), modes=modes, training=training, why=why, warm=warm, warmup=warmup, seconds=seconds,
         budget_s=options.budget_s, compile_s=compile_s, resume=not fresh, collect=collect, logs=log or [],
-        cache_dir=folder, seed=options.seed, wait=options.wait, follow=tell,
+        cache_dir=options.cache_dir, seed=options.seed, wait=options.wait, follow=tell,
     )  # fmt: skip
     return report_facts(report, lambda: report.as_json(details))
 
@@ -89,7 +89,7 @@ def options_of(text: str) -> dict[str, Any]:
         if len(dict(options)) < len(options):
             raise ValueError("an option twice")
         return dict(options)
-    except (SpaceError, ValueError) as error:
+    except (TritonKernelError, ValueError) as error:
         raise SettingsError(
             f"--options {text!r} is neither NAME=value,NAME=value with each name once nor a JSON object",
             hint=_OPTIONS_HINT,
@@ -108,7 +108,7 @@ def factory_of(target: str) -> Any:
     """The factory that TARGET names: one that comes with the package, or `module:factory`."""
     require("torch", "compiling a model")
     if target in SCENARIOS:
-        return named_object(f"triton_ops_torch.shipped_models:{target.replace('-', '_')}")
+        return getattr(importlib.import_module("triton_ops_torch.shipped_models"), target.replace("-", "_"))
     if ":" not in target:
         raise TargetError(
             f"there is no model {target!r} that comes with the package; {alternatives(target, SCENARIOS)}",

@@ -7,7 +7,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,9 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.backend import Packed
 from triton_ops.base import require
-from triton_ops.device import CpuLoad, Turns, probe
+from triton_ops.evaluation import Contest
 from triton_ops.exceptions import SettingsError, TuningFailedError
-from triton_ops.request import Effort, Patience, TuneOptions
+from triton_ops.request import Patience, TuneOptions
 from triton_ops.settings import cache_folder, expanded
 from triton_ops.values import Status, Tolerance
 from triton_ops_torch.backends import option_values
@@ -39,7 +39,7 @@ from triton_ops_torch.compile_mode import (
     wrong_variables,
 )
 from triton_ops_torch.compiled_files import Collection, RunFolder, key_of, run_folder
-from triton_ops_torch.mode_process import LEAST_CALLS, CallManner, ModeAssignment, ModeProcess, ModeRounds
+from triton_ops_torch.mode_process import LEAST_CALLS, CallManner, ModeAssignment, ModeProcess
 from triton_ops_torch.mode_report import WORTH_A_WORD, CompileReport, Culprit, ModeResult, variations, verdicts
 from triton_ops_torch.model_workload import Loss, check_model, workload_by, workload_of
 
@@ -163,7 +163,7 @@ class Comparing:
     ) -> None:
         self._request, self._follow, self._clock = request, follow, clock
         self._start = clock()
-        self._rounds = ModeRounds("cpu", random.Random(request.manner.seed))
+        self._contest = Contest(request.device or "cpu", request.options.wait, random.Random(request.manner.seed))
         self._processes: list[ModeProcess] = []
         self._rows: dict[str, ModeResult] = {}
         self._aliases: list[tuple[CompileMode, CompileMode]] = []
@@ -171,8 +171,6 @@ class Comparing:
         self._key = ""
         self._collection = Collection(request.collect)
         self._notes = list(request.notes)
-        self._device = probe("cpu")
-        self._turns = Turns(request.device or "cpu", request.options.wait)
         self._resources = ExitStack()
 
     def __enter__(self) -> Comparing:
@@ -187,7 +185,6 @@ class Comparing:
 
     def run(self) -> CompileReport:
         """Run the comparison to its end."""
-        load = CpuLoad()
         _, texts = wrong_variables()
         for text in texts:
             _log.warning("%s", text)
@@ -203,9 +200,9 @@ class Comparing:
         if self._request.why and culprit is None:
             self._notes.append("no single option that was tried makes a mode 5 % slower")
         return CompileReport(
-            problem=eager.loaded.label, device=self._device.name, modes=rows, recommended=winner.name, chosen=winner,
-            culprit=culprit, confirmed=confirmation,
-            notes=(*self._notes, *verdicts(rows), *self._turns.notes, *load.notes(self._device)),
+            problem=eager.loaded.label, device=self._contest.device.name, modes=rows, recommended=winner.name,
+            chosen=winner, culprit=culprit, confirmed=confirmation,
+            notes=(*self._notes, *verdicts(rows), *self._contest.notes),
             folder=str(self._request.collect or ""),
         )  # fmt: skip
 
@@ -213,21 +210,19 @@ class Comparing:
         """Load the model as it is; what it says of the workload decides device and folder."""
         mode = self._request.modes[0]
         process = self._process(mode, None)
-        with self._turn():
+        with self._contest.turn():
             answer = process.load(self._request.packed)
         if not answer.ok:
             if process.refusal is not None:
                 raise process.refusal
             raise _eager_failed(answer.status, answer.error)
         loaded = process.loaded
-        self._device = probe(loaded.device_name)
-        self._rounds = ModeRounds(loaded.device_name, self._rounds.rng)
-        self._turns = Turns(loaded.device_name, self._request.options.wait)
-        key = self._key = key_of(loaded.facts, self._device, self._request.manner, self._request.warm)
+        self._contest.move(loaded.device_name)
+        key = self._key = key_of(loaded.facts, self._contest.device, self._request.manner, self._request.warm)
         root = Path(cache_folder(self._request.options.cache_dir))
         self._folder = self._resources.enter_context(run_folder(root, key, resume=self._request.resume))
-        with self._turn():
-            self._rounds.screen(process, process)
+        with self._contest.turn():
+            self._contest.screen(process, process)
         if process.loss:
             raise _eager_failed(Status.CRASH, process.loss)
         self._keep(ModeResult.of(process, process))
@@ -238,7 +233,7 @@ class Comparing:
         if (why := refusal(mode)) != "":
             self._keep(ModeResult.untimed(mode, Status.CONSTRAINT, why))
             return
-        same = same_without_gpu(self._request.modes, mode) if self._device.is_cpu else None
+        same = same_without_gpu(self._request.modes, mode) if self._contest.device.is_cpu else None
         if same is not None and same.name in self._rows:
             self._aliases.append((mode, same))
             self._keep(self._rows[same.name].alias(mode, same))
@@ -250,7 +245,7 @@ class Comparing:
             budget = f"the budget of {self._request.options.budget_s:g} s was used up before it was begun"
             self._keep(ModeResult.untimed(mode, Status.DEFERRED, budget))
             return
-        with self._turn():
+        with self._contest.turn():
             self._enter(mode, eager)
         for process in sorted(self._alive(eager), key=lambda each: each.relative)[_MOST_ALIVE:]:
             process.close()  # so many models need not lie in memory at the same time
@@ -274,7 +269,7 @@ class Comparing:
         else:
             before, process.earlier = earlier  # of the process that compiled without a cache
             process.loaded = replace(process.loaded, calls_s=before.calls_s, compile_s=before.compile_s)
-        self._rounds.screen(process, eager)
+        self._contest.screen(process, eager)
         of_eager = eager.loss and not process.loss
         self._keep(_without_eager(mode, eager) if of_eager else ModeResult.of(process, eager))
 
@@ -292,7 +287,7 @@ class Comparing:
         if not slow:
             self._notes.append("no mode is 5 % slower than the fastest, and no option was varied")
         values = option_values()
-        if self._device.is_cpu:
+        if self._contest.device.is_cpu:
             del values[CUDAGRAPHS]
         for row in sorted(slow, key=lambda each: -(each.relative or 0.0))[:_MOST_VARIED]:
             if row.name not in modes:  # the same as another on this device
@@ -309,12 +304,12 @@ class Comparing:
             return eager
         seconds = min(self._request.seconds, max(self._left_s(), 2.0))
         self._follow(f"comparing {', '.join(each.mode.name for each in [eager, *alive])} for up to {seconds:.3g} s")
-        with self._turn():
-            winner = self._rounds.race(eager, alive, seconds)
+        with self._contest.turn():
+            winner = self._contest.race(eager, alive, seconds, lambda each: each.loaded.compile_s)
         for process in [eager, *alive]:
             if process.loss:
                 self._keep(ModeResult.of(process, eager))
-            elif process.arm.visits:  # else the race ended before its turn
+            elif process.measurement:  # else the race ended before its turn
                 self._rows[process.mode.name] = ModeResult.of(process, eager)
         self._add_aliases()
         return winner
@@ -334,12 +329,12 @@ class Comparing:
         again = self._process(best.mode, self._folder.of(best.mode), whole)
         eager_again = self._process(eager.mode, None, whole)
         self._follow(f"confirming {best.mode.name} in fresh processes")
-        with self._turn():
+        with self._contest.turn():
             for process in (again, eager_again):
                 answer = process.load(self._request.packed)
                 if not answer.ok:
                     return eager.mode, f"{best.mode.name} did not run again: {answer.status}: {answer.error}"
-            relative, confirmation = self._rounds.confirm(again, eager_again, self._request.seconds)
+            relative, confirmation = self._contest.confirm(again, eager_again, self._request.seconds)
         if relative is None:
             return eager.mode, f"{confirmation}: eager stays"
         self._rows[best.mode.name] = self._rows[best.mode.name].at(relative)
@@ -366,8 +361,8 @@ class Comparing:
         limits = limits or _limited(min(self._request.limits.compile_s, max(self._left_s(), 1.0)))
         process = ModeProcess(
             ModeAssignment(
-                way=mode, manner=self._request.manner, effort=Effort(name="compile modes", patience=limits),
-                needs=((), self._request.device), environment=environment,
+                way=mode, manner=self._request.manner, patience=limits, needs=((), self._request.device),
+                environment=environment,
             )
         )  # fmt: skip
         self._processes.append(process)
@@ -376,10 +371,6 @@ class Comparing:
     def _left_s(self) -> float:
         budget_s = self._request.options.budget_s
         return float("inf") if budget_s is None else budget_s - (self._clock() - self._start)
-
-    def _turn(self) -> AbstractContextManager[Any]:
-        name = self._turns.device_name
-        return self._turns.turn(Turns.key_of(probe(name), name))
 
 
 def _eager_failed(status: Status, reason: str) -> TuningFailedError:

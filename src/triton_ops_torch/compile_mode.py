@@ -31,7 +31,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.base import Frozen, require
-from triton_ops.exceptions import SettingsError, alternatives, nearest
+from triton_ops.exceptions import SettingsError, alternatives
 from triton_ops_torch.backends import open_gate, option_values, torch_sources, wrong_list, wrong_lists
 
 LOGS = "TORCH_LOGS"
@@ -41,7 +41,6 @@ _MEANT = {"TORCH_LOG": LOGS, "TORCHLOGS": LOGS, "TORCH_LOGGING": LOGS, "TORCHIND
 OFF = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 """The variables by which `torch.compile` does nothing at all."""
 _PREFIXES = ("TORCHINDUCTOR_", "TORCH_COMPILE_")
-_NEAR = 0.85
 _FOR = "asking torch's compiler what it knows"
 
 
@@ -66,10 +65,9 @@ def wrong_variables() -> tuple[dict[str, str], list[str]]:
     """Variables that torch does not read, each with the one that was probably meant; and texts on all that is wrong."""
     environment, readable = dict(settings.environment()), variables()
     names = {name: _MEANT[name] for name in environment if name in _MEANT}
-    for name in environment:
-        if name.startswith(_PREFIXES) and name not in readable and name not in names:
-            near = nearest(name, readable, _NEAR)
-            names.update({name: near[0]} if near and not is_read(name) else {})  # which is asked last: it takes time
+    strange = [name for name in environment if name.startswith(_PREFIXES) and name not in {*readable, *names}]
+    near = settings.meant(strange, readable)
+    names |= {name: other for name, other in near.items() if not is_read(name)}  # which is asked last: it takes time
     texts = [f"{name} is set, and torch does not read it; {other} is probably meant" for name, other in names.items()]
     return names, texts + wrong_lists(environment, variables_by_option())
 
@@ -358,6 +356,5 @@ def _wrong_type(name: str, value: Any) -> str:
 
 
 def _unknown(name: str, options: Iterable[str]) -> str:
-    near = nearest(name, options)
-    listed = f"close are {', '.join(near)}" if near else "`triton-ops torch options` lists those of tuning"
-    return f"this torch has no option {name!r}; {listed}"
+    rest = "`triton-ops torch options` lists those of tuning"
+    return f"this torch has no option {name!r}; {alternatives(name, options, rest)}"

@@ -38,7 +38,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -69,7 +69,7 @@ class RunFolder:
     """The files of one comparison; without `resume` those of an interrupted run are removed."""
 
     def __init__(self, path: Path, *, resume: bool = True) -> None:
-        self.path = _safe_folder(path)
+        self.path = path
         if not resume:
             self.remove()
 
@@ -93,7 +93,9 @@ class RunFolder:
 
     def of(self, mode: CompileMode) -> Path:
         """The folder of what a mode's compiler makes; a `CacheError` if another user could write it by now."""
-        return _safe_folder(self.path / f"{file_name(mode.name)}-{_identity(mode)[:8]}")
+        path = self.path / f"{file_name(mode.name)}-{_identity(mode)[:8]}"
+        with CacheError.when(f"{path} is not used for compiled code", "name another folder with --cache-dir or TMPDIR"):
+            return CodeFolder(path).private()
 
     def remove(self) -> None:
         """Remove the folder; it holds only what this comparison and its compilers have put there."""
@@ -112,17 +114,6 @@ def run_folder(cache_dir: Path, key: str, *, resume: bool) -> Iterator[RunFolder
     wait = "another process compares this model; waiting"
     with CodeFolder(cache_dir / _FOLDER_NAME / key).held(cache_dir, _LOSS, wait) as path:
         yield RunFolder(path, resume=resume)
-
-
-def _safe_folder(path: Path) -> Path:
-    """A folder for compiled code, which is made if it is missing; a `CacheError` if another user could write it."""
-    try:
-        return CodeFolder(path).private()
-    except OSError as error:
-        raise CacheError(
-            f"{error.filename or path} is not used for compiled code: {error.strerror}",
-            hint="name another folder with --cache-dir, or with TMPDIR",
-        ) from error
 
 
 def key_of(facts: str, device: DeviceSpec, manner: CallManner, warm: bool) -> str:
@@ -145,14 +136,6 @@ def _identity(mode: CompileMode) -> str:
 _LOG = "log.txt"
 _TRACES = "torch_compile_debug"  # as torch names it
 _LIST = "collected.json"
-
-
-class _Earlier(NamedTuple):
-    """Files of an earlier run: the comparison that collected them, those listed, and those that are there."""
-
-    comparison: str = ""
-    files: frozenset[str] = frozenset()
-    there: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -182,8 +165,8 @@ class Collection:
         """Tell whether nothing is to be collected of a mode that a run of the comparison has finished."""
         if (own := self._own(mode)) is None:
             return True
-        earlier = _earlier_run(own)
-        return earlier.comparison == comparison and earlier.files <= earlier.there
+        listed, there = _earlier_run(own)
+        return listed.comparison == comparison and there.issuperset(listed.files)
 
     def variables(self, mode: CompileMode, place: Path) -> dict[str, str]:
         """Variables by which the compiler of a mode writes its traces into a folder of the comparison's own."""
@@ -212,7 +195,8 @@ class Collection:
         return None if self._folder is None or mode.eager else self._folder / file_name(mode.name)
 
 
-def _earlier_run(own: Path) -> _Earlier:
+def _earlier_run(own: Path) -> tuple[_Listed, frozenset[str]]:
+    """What an earlier run has listed, and what is there."""
     listed = _Listed()
     # A list that is damaged, or behind a link of another user's, would have somebody's files taken for a run's.
     what = f"{own} holds no list of what a run has collected"
@@ -226,12 +210,12 @@ def _earlier_run(own: Path) -> _Earlier:
                 f"{own / name} is not what a run has collected, and would lie among what is collected now",
                 hint="collect into another folder, or remove it",
             )
-    return _Earlier(listed.comparison, frozenset(files), there)
+    return listed, there
 
 
 def _remove_collected(own: Path) -> list[str]:
     """Remove what an earlier run has collected; the names of that, without folders."""
-    there = _earlier_run(own).there
+    _, there = _earlier_run(own)
     what = f"what an earlier run collected in {own} cannot be removed"
     with SettingsError.when(what, hint="collect into another folder"):
         for name in there:

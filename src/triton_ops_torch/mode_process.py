@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
-import random
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from triton_ops.backend import CandidateError, Packed, Protection
-from triton_ops.base import Count, NotNegative, cached_property, fingerprint, gain_text, require
+from triton_ops.base import fingerprint, require
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation import StationFacts, TaskWorker
+from triton_ops.evaluation import Contender
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.processes import import_heavy
-from triton_ops.request import Effort
-from triton_ops.space import Config
-from triton_ops.timing import Arm, DuelPolicy, HostTimer, Interval, Launch, RacePolicy, Rounds, Sampler
-from triton_ops.values import Measurement, Status, Tolerance, Trial
+from triton_ops.request import Patience
+from triton_ops.timing import Sampler
+from triton_ops.values import Status, Tolerance
 from triton_ops_torch.call_profile import PeakMemory, compile_seconds, graphs_and_breaks, kernels_of
 from triton_ops_torch.compile_mode import INDUCTOR, CompileMode, compiled
 from triton_ops_torch.compiler_output import CompilerLog
@@ -64,27 +60,34 @@ class Loaded:
     of the workload.
     """
 
-    calls_s: tuple[NotNegative, ...]
-    compile_s: NotNegative = 0.0
-    recordings: Count = 0
-    recompiles: Count = 0
-    graphs: Count = 0
-    breaks: Count = 0
-    kernels: Count | None = None
-    peak_bytes: Count | None = None
-    max_error: NotNegative | None = None
+    calls_s: tuple[float, ...]
+    compile_s: float = 0.0
+    recordings: int = 0
+    recompiles: int = 0
+    graphs: int = 0
+    breaks: int = 0
+    kernels: int | None = None
+    peak_bytes: int | None = None
+    max_error: float | None = None
     label: str = ""
     device_name: str = "cpu"
     facts: str = ""
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModeTrial(Trial):
+@dataclass(frozen=True)
+class ModeTrial:
     """The trial of a way to compile; `loaded` is None if it failed, `lines` are what its process wrote to stderr."""
 
+    status: Status = Status.OK
+    error: str = ""
     loaded: Loaded | None = None
     lines: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether the way works."""
+        return self.status is Status.OK
 
 
 @dataclass(frozen=True)
@@ -94,17 +97,16 @@ class ModeAttempt:
     `packed` makes the workload: a function without arguments, and the loss or None.
     """
 
-    config: Config
     packed: bytes
     step: ClassVar[str] = LOADING
 
     def answered_by(self, station: ModeStation) -> ModeTrial:
         """The trial of the model under the station's mode."""
-        return station.load(self.config, self.packed)
+        return station.load(self.packed)
 
     def fits(self, value: object) -> bool:
         """True if a value answers this question."""
-        return isinstance(value, Trial) and value.config == self.config
+        return isinstance(value, ModeTrial)
 
 
 class VisitTimes(NamedTuple):
@@ -140,7 +142,7 @@ class ModeAssignment:
 
     way: CompileMode
     manner: CallManner
-    effort: Effort
+    patience: Patience
     needs: tuple[tuple[str, ...], str] = ((), "")
     environment: Mapping[str, str] = field(default_factory=dict)
     loaded: ClassVar[str] = "a way to compile a model"
@@ -148,7 +150,7 @@ class ModeAssignment:
     @property
     def limits_s(self) -> dict[str, float]:
         """Limits of the steps in seconds."""
-        own = self.effort.patience
+        own = self.patience
         return {LOADING: own.setup_s, REFERENCE: own.setup_s, COMPILING: own.compile_s, CALLING: own.launch_s}
 
     def station(self, tell: Tell) -> ModeStation:
@@ -185,8 +187,6 @@ _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 class ModeStation:
     """A model under one way to run it, in a process of its own; `tell` is called with each step that begins."""
 
-    facts = StationFacts()  # a model has none of a kernel's
-
     def __init__(self, assignment: ModeAssignment, tell: Tell, lines: KeptLines) -> None:
         self._assignment, self._tell, self._lines = assignment, tell, lines
         self._mode, self._manner = assignment.way, assignment.manner
@@ -194,7 +194,7 @@ class ModeStation:
         self._state = Protection(())
         self._samplers: list[Sampler] = []  # of each call of the workload
 
-    def load(self, config: Config, packed: bytes) -> ModeTrial:
+    def load(self, packed: bytes) -> ModeTrial:
         """Make the model, and try it; a `TritonKernelError` if there is none."""
         self._tell(LOADING)
         manner = self._manner
@@ -211,19 +211,18 @@ class ModeStation:
         make, loss = Packed.loaded(packed)
         workload: ModelWorkload = make()
         TorchDevice(workload.device_name).stay()  # a factory chooses it
-        return replace(self.tried(config, workload, loss), lines=self._lines.fresh())
+        return replace(self.tried(workload, loss), lines=self._lines.fresh())
 
-    def tried(self, config: Config, workload: ModelWorkload, loss: Loss | None = None) -> ModeTrial:
+    def tried(self, workload: ModelWorkload, loss: Loss | None = None) -> ModeTrial:
         """Compile a model, check it and warm it up; what that took, or why it does not work."""
         self._torch: Any = require("torch", "compiling a model")
         self._workload, self._loss, self._device = workload, loss, workload.device_name
         self._step = self._runner(workload.model)
         try:
-            loaded, samples_ms = self._ready()
+            return ModeTrial(loaded=self._ready())
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a candidate may raise anything, and others go on
             failure = failure_of(error)
-            return ModeTrial(config, failure.status, error=str(failure))
-        return ModeTrial(config, Status.OK, Measurement(samples_ms, "wall"), loaded=loaded)
+            return ModeTrial(failure.status, str(failure))
 
     def visit(self, samples: int) -> VisitTimes:
         """Take samples of the model; a `TritonKernelError` says what it raised."""
@@ -240,7 +239,7 @@ class ModeStation:
             times_ms.append(sampler.queue(samples)())
         return times_ms
 
-    def _ready(self) -> tuple[Loaded, tuple[float, ...]]:
+    def _ready(self) -> Loaded:
         torch, workload = self._torch, self._workload
         torch.set_grad_enabled(self._manner.training)
         self._tell(REFERENCE)
@@ -257,8 +256,8 @@ class ModeStation:
         errors += self._check(verification)  # a recorded graph may compute something else than the first call
         notes, sizes = tuple(verification.notes), [error for error in errors if error is not None]
         del verification
-        timer = HostTimer.with_waits(self._device, _SAMPLE_MS)
-        self._samplers = [timer.prepare(Launch(partial(self._step, call))) for call in workload.calls]
+        calls = [partial(self._step, call) for call in workload.calls]
+        self._samplers = [Sampler.of_calls(call, self._device, _SAMPLE_MS) for call in calls]
         return self._loaded(calls_s, max(sizes, default=None), notes)
 
     def _check(self, verification: Verification) -> list[float | None]:
@@ -298,22 +297,19 @@ class ModeStation:
                 return calls_s
             before = events
 
-    def _loaded(
-        self, calls_s: Sequence[float], error: float | None, notes: tuple[str, ...]
-    ) -> tuple[Loaded, tuple[float, ...]]:
-        """The state before times count, and a first sample."""
+    def _loaded(self, calls_s: Sequence[float], error: float | None, notes: tuple[str, ...]) -> Loaded:
+        """The state before times count, after a first sample."""
         memory = PeakMemory(self._device)
         kernels = [kernels_of(partial(self._step, call), self._device) for call in self._workload.calls]
-        samples_ms = tuple(map(sum, zip(*self._samples_ms(1), strict=True)))
+        self._samples_ms(1)
         log, (graphs, breaks) = self._lines.log(), graphs_and_breaks()
-        loaded = Loaded(
+        return Loaded(
             calls_s=tuple(calls_s), compile_s=compile_seconds(), recordings=log.recordings,
             recompiles=len(log.recompiled), graphs=graphs, breaks=breaks,
             kernels=None if None in kernels else sum(each or 0 for each in kernels), peak_bytes=memory.bytes(),
             max_error=error, label=self._workload.label, device_name=self._device,
             facts=fingerprint(self._workload.facts), notes=notes,
         )  # fmt: skip
-        return loaded, samples_ms
 
     def _runner(self, function: Any) -> ModelRunner:
         return ModelRunner(self._workload, function, training=self._manner.training, loss=self._loss)
@@ -374,164 +370,40 @@ class KeptLines(io.TextIOBase):
         return tuple(new)
 
 
-@dataclass(eq=False)
-class ModeProcess:
-    """A way to compile with the process that holds the model so; its times are those of the last rounds.
+class ModeProcess(Contender):
+    """A way to compile with the process that holds the model so.
 
     `lines` is what the process wrote to stderr, `earlier` what that of an interrupted run wrote, which compiled the
-    mode. `samples_ms` are of one call, by kind of call, `relative` the time divided by eager's in the same rounds.
-    `refusal` says why there is no model.
+    mode. `samples_ms` are of one call, by kind of call. `refusal` says why there is no model.
     """
 
-    assignment: ModeAssignment
-    _: KW_ONLY
-    lines: list[str] = field(default_factory=list)
-    earlier: list[str] = field(default_factory=list)
-    loaded: Loaded = field(default_factory=lambda: Loaded(calls_s=()))
-    samples_ms: list[list[float]] = field(default_factory=list)
-    arm: Arm = field(default_factory=lambda: Arm(Sampler(lambda _: list)))
-    relative: float = math.inf
-    refusal: TritonKernelError | None = None
-    _worker: TaskWorker | None = None
-    _end: str = "its process has ended"
+    def __init__(self, assignment: ModeAssignment) -> None:
+        super().__init__(assignment.way.name, assignment)
+        self.mode, self.loaded = assignment.way, Loaded(calls_s=())
+        self.lines: list[str] = []
+        self.earlier: list[str] = []
+        self.samples_ms: list[list[float]] = []
+        self.refusal: TritonKernelError | None = None
 
-    @property
-    def mode(self) -> CompileMode:
-        """The way to compile."""
-        return self.assignment.way
-
-    def load(self, packed: bytes) -> Trial:
+    def load(self, packed: bytes) -> ModeTrial:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
-        config = Config({"mode": self.mode.name})
         try:
-            self._worker = TaskWorker(self.assignment)
-            trial, _ = self._worker.trial(config, ModeAttempt(config, packed))  # once: a second one would find files
+            trial: ModeTrial = self.begin(ModeAttempt(packed))
+        except CandidateError as error:
+            trial = ModeTrial(error.status, str(error))
         except TritonKernelError as error:
-            self.refusal, trial = error, Trial(config, Status.RUNTIME, error=error.message)
-        if isinstance(trial, ModeTrial):
-            self.lines += trial.lines
-            self.loaded = trial.loaded or self.loaded
+            self.refusal, trial = error, ModeTrial(Status.RUNTIME, error.message)
+        self.lines += trial.lines
+        self.loaded = trial.loaded or self.loaded
         if not trial.ok:
             self.close()
         return trial
 
-    def enter(self, samples: int = 0) -> Arm:
-        """The arm for the next rounds, with so many samples in a visit; 0 finds out how many."""
-        self.arm = self.another_arm(samples or _VISITS.samples(self.one_ms))
-        return self.arm
-
-    def another_arm(self, samples: int) -> Arm:
-        """A further arm beside that of the process."""
-        return Arm(Sampler.of_taken(self.visit), samples)
-
-    @property
-    def one_ms(self) -> float:
-        """Milliseconds of one sample so far, or of a typical one."""
-        return sum(statistics.median(each) for each in self.samples_ms if each) or _VISITS.visit_ms / 3
-
-    @property
-    def loss(self) -> str:
-        """How the process was lost in the last rounds; empty if it was not."""
-        return "" if self.arm.error is None else str(self.arm.error)
-
-    def compared_with(self, eager: ModeProcess) -> None:
-        """Take the ratio of the last rounds, in which both took part."""
-        same = self is eager
-        self.relative = 1.0 if same else math.exp(Interval.of_gap(self.arm.values_ms, eager.arm.values_ms).centre)
-
-    def visit(self, count: int) -> list[float]:
-        """Take samples now; a `CandidateError` if the process is lost, or the model does not work any more."""
-        if self._worker is None:
-            raise CandidateError(Status.CRASH, self._end)
-        try:
-            samples_ms, lines = self._worker.ask_again(Visit(count))
-        except (CandidateError, TritonKernelError) as error:
-            self.close()
-            self._end = str(error)  # which its other arm in these rounds, a twin, is told as well
-            raise CandidateError(Status.CRASH, self._end) from error
+    def take(self, count: int) -> list[float]:
+        """Take samples now, each of a call of every kind."""
+        samples_ms, lines = self.ask(Visit(count))
         self.lines += lines
         self.samples_ms = self.samples_ms or [[] for _ in samples_ms]
         for samples, new in zip(self.samples_ms, samples_ms, strict=True):
             samples += new
         return [sum(each) for each in zip(*samples_ms, strict=True)]
-
-    def close(self) -> None:
-        """End the process with all that it has started."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
-
-    @property
-    def alive(self) -> bool:
-        """Tell whether the process can take samples."""
-        return self._worker is not None
-
-
-_VISITS = DuelPolicy(visit_ms=25.0, longest=5)
-_SCREENING_ROUNDS = 5
-
-
-@dataclass(frozen=True)
-class ModeRounds:
-    """Rounds over processes whose model is on a device."""
-
-    device_name: str
-    rng: random.Random
-
-    def screen(self, process: ModeProcess, eager: ModeProcess) -> None:
-        """Time a mode beside eager in a few rounds; they have no ratio if one of them is lost."""
-        arms = [each.enter() for each in dict.fromkeys((process, eager))]
-        Rounds(timer=self._timer, rng=self.rng).run(arms, _SCREENING_ROUNDS)
-        if not (process.loss or eager.loss):
-            process.compared_with(eager)
-
-    def race(self, eager: ModeProcess, others: Sequence[ModeProcess], seconds: float) -> ModeProcess:
-        """Race modes beside eager; the winner, which is eager where no mode is proven faster.
-
-        Among equals it is the one that compiles faster. Equal is what differs by no more than the one that was fastest
-        so far and its twin. Eager is no measure of that: its calls wait for the host, whose times vary by tens of
-        percent where a recorded graph's vary by one.
-        """
-        processes = [eager, *others]
-        first = min(processes, key=lambda process: process.relative)
-        samples = _VISITS.samples(max(5.0, *(each.one_ms for each in processes)))  # equally many are comparable
-        twin, policy = first.another_arm(samples), RacePolicy(seconds=seconds)
-        arms = [each.enter(samples) for each in processes]
-        self._guarded().race(arms, policy, beside=[twin], default=eager.arm)
-        timed = [each for each in processes if not each.loss and each.arm.visits]
-        if eager not in timed:
-            return eager
-        noise = Interval.of_gain(twin.values_ms, first.arm.values_ms) if twin.visits and first in timed else None
-        standing = Rounds.standing(
-            {each: each.arm for each in timed},
-            eager,
-            preference={each: (each.loaded.compile_s, place) for place, each in enumerate(timed)},
-            zone=policy.zone if noise is None else max(policy.zone, abs(noise.low), abs(noise.high)),
-        )
-        for each in timed:
-            each.compared_with(eager)
-        return standing.decision.winner
-
-    def confirm(self, best: ModeProcess, eager: ModeProcess, seconds: float) -> tuple[float | None, str]:
-        """Duel of a mode with eager in fresh processes: its time over eager's if it is faster, and that in words."""
-        policy = replace(_VISITS, seconds=seconds)
-        samples = policy.samples(max(best.one_ms, eager.one_ms))
-        try:
-            arms = best.enter(samples), eager.enter(samples), best.another_arm(samples)
-            outcome = self._guarded().duel(arms, policy)
-        except CandidateError as error:
-            return None, f"a fresh process was lost: {error}"
-        low, centre, high = (math.exp(it) for it in (outcome.gain.low, outcome.gain.centre, outcome.gain.high))
-        text = (
-            f"in fresh processes {best.mode.name} is {gain_text(centre, (low, high))} as fast as eager, "
-            f"{len(best.arm.visits)} rounds, noise {outcome.noise:.1%}"
-        )
-        return 1 / centre if outcome.verdict == "faster" else None, text
-
-    def _guarded(self) -> Rounds:
-        return Rounds.guarded(self._timer, self.device_name, rng=self.rng)[0]
-
-    @cached_property
-    def _timer(self) -> HostTimer:
-        """One timer, so that a GPU rests between stretches of work of different rounds too."""
-        return HostTimer.for_processes(self.device_name)

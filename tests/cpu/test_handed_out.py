@@ -17,7 +17,7 @@ from tests.launches import launches_that_do_nothing
 from tests.records import record
 from triton_ops import CompileMode, Config, ConfigSpace, Constraint, Operation, TensorSpec, TritonKernel
 from triton_ops.base import Frozen
-from triton_ops.device import Calibration, machine_of, probe, spec_named
+from triton_ops.device import Calibration, DeviceSpec, Machine, probe
 from triton_ops.dispatch import ladder, operations
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.values import Key
@@ -202,10 +202,10 @@ def test_decisions_of_a_decorated_kernel(x):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda: spec_named("H200"),
+        lambda: DeviceSpec.named("H200"),
         lambda: probe("cpu"),
-        lambda: machine_of(spec_named("H200")),
-        lambda: machine_of(replace(spec_named("H200"), calibration=CALIBRATION)),
+        lambda: Machine.of(DeviceSpec.named("H200")),
+        lambda: Machine.of(replace(DeviceSpec.named("H200"), calibration=CALIBRATION)),
         lambda: CALIBRATION,
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from triton_ops import advise, tune_compile
 from triton_ops.device import probe
-from triton_ops.timing import HostTimer, Launch
+from triton_ops.timing import Sampler
 from triton_ops_torch.backends import gate_of
 from triton_ops_torch.shipped_models import simple_mlp
 
@@ -44,7 +44,7 @@ def test_the_profile_of_a_small_model_shows_the_host(tmp_path):
 
 def test_calls_are_timed_by_a_pair_of_events_as_by_the_wall_clock():
     x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
-    sampler = HostTimer.with_waits("cuda", 20.0).prepare(Launch(partial(torch.mm, x, x)))
+    sampler = Sampler.of_calls(partial(torch.mm, x, x), "cuda", 20.0)
     ratios = []
     for _ in range(9):  # other processes may delay the host
         torch.cuda.synchronize()

@@ -316,9 +316,9 @@ class NamedFile:
             raise OSError(errno.EINVAL, "it is no text: packed data, or of another encoding than UTF-8 and UTF-16")
         return text
 
-    def parsed(self) -> dict[str, Any]:
+    def parsed(self, limit_bytes: int = LARGEST_NAMED_BYTES) -> dict[str, Any]:
         """The JSON object in it; OSError as of `read`, and if it holds none."""
-        return Sealed.parsed(self.read())
+        return Sealed.parsed(self.read(limit_bytes))
 
     def write(self, content: str | bytes) -> None:
         """Write it, text as UTF-8.

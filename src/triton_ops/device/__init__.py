@@ -3,8 +3,8 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
-    ".datasheets": "Calibration DeviceSpec Residents Target spec_called spec_named",
-    ".machine": "Ceiling Machine Placed Roofline machine_of roofline",
+    ".datasheets": "Calibration DeviceSpec Residents Target",
+    ".machine": "Ceiling Machine Placed Roofline",
     ".probing": "CpuLoad Others TorchDevice Turns device_spec gpu_missing probe",
     ".vendors": "VENDORS Reading Sensors gpus_without_torch",
 }
@@ -14,14 +14,10 @@ if TYPE_CHECKING:
     from triton_ops.device.datasheets import DeviceSpec as DeviceSpec
     from triton_ops.device.datasheets import Residents as Residents
     from triton_ops.device.datasheets import Target as Target
-    from triton_ops.device.datasheets import spec_called as spec_called
-    from triton_ops.device.datasheets import spec_named as spec_named
     from triton_ops.device.machine import Ceiling as Ceiling
     from triton_ops.device.machine import Machine as Machine
     from triton_ops.device.machine import Placed as Placed
     from triton_ops.device.machine import Roofline as Roofline
-    from triton_ops.device.machine import machine_of as machine_of
-    from triton_ops.device.machine import roofline as roofline
     from triton_ops.device.probing import CpuLoad as CpuLoad
     from triton_ops.device.probing import Others as Others
     from triton_ops.device.probing import TorchDevice as TorchDevice

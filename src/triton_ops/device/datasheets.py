@@ -360,6 +360,14 @@ class DeviceSpec:
         return DeviceSpec.named(text)
 
     @staticmethod
+    def typed(text: str) -> DeviceSpec:
+        """As `called`; a `DeviceError` names what is close if there is no row for it."""
+        if (spec := DeviceSpec.called(text)) is None:
+            message = f"no device {text!r} is in the table; {alternatives(text, DeviceSpec.names())}"
+            raise DeviceError(message, text, hint="for example --gpu 'NVIDIA H200'")
+        return spec
+
+    @staticmethod
     def is_meant(text: str, facts: Mapping[str, Any]) -> bool:
         """True if what a person types means the device of these facts: its name, its model or its architecture."""
         spec = DeviceSpec.called(text)
@@ -367,7 +375,6 @@ class DeviceSpec:
         return text == name or text.lower() == arch or (spec is not None and spec.name == name)
 
 
-spec_named, spec_called = DeviceSpec.named, DeviceSpec.called
 """The documented names."""
 
 

@@ -164,7 +164,6 @@ class Machine:
         return expected if spec.calibration is None else _with_calibration(expected, spec.calibration)
 
 
-machine_of = Machine.of
 """The documented name."""
 
 
@@ -422,7 +421,6 @@ class Roofline:
         return times + ([(total / (self.units.peak * 1e9), self.units)] if self.units else [])
 
 
-roofline = Roofline.of
 """The documented name."""
 
 

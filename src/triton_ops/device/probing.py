@@ -56,7 +56,7 @@ from triton_ops.device.vendors import (
     in_version_of_torch,
     kind_of,
 )
-from triton_ops.exceptions import CacheError, DeviceError, MissingDependencyError, SettingsError, alternatives
+from triton_ops.exceptions import CacheError, DeviceError, MissingDependencyError, SettingsError
 
 
 class TorchDevice:
@@ -238,11 +238,7 @@ def device_spec(gpu: str | None) -> DeviceSpec:
             hint = f"name one: --gpu 'NVIDIA H200'; {DeviceError.NO_GPU}"
             raise DeviceError(f"there is no GPU to explain a config for: {reason}", "cuda", hint=hint)
         return probe("cuda")
-    spec = DeviceSpec.called(gpu)
-    if spec is None:
-        message = f"no device {gpu!r} is in the table; {alternatives(gpu, DeviceSpec.names())}"
-        raise DeviceError(message, gpu, hint="for example --gpu 'NVIDIA H200'")
-    return spec
+    return DeviceSpec.typed(gpu)
 
 
 def probe(device: str | None = None) -> DeviceSpec:

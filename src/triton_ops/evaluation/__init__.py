@@ -4,6 +4,7 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
     ".cases": "Subject",
+    ".contest": "Contender Contest",
     ".expected": "as_list kept same_bits",
     ".finals": "FinalRequest",
     ".idle_worker": "drop_idle_workers start_one_early",
@@ -12,11 +13,12 @@ _NAMES = {
     ".questions": "StationFacts",
     ".reference_results": "ReferenceResults",
     ".station": "Assignment",
-    ".task_worker": "TaskWorker",
 }
 
 if TYPE_CHECKING:
     from triton_ops.evaluation.cases import Subject as Subject
+    from triton_ops.evaluation.contest import Contender as Contender
+    from triton_ops.evaluation.contest import Contest as Contest
     from triton_ops.evaluation.expected import as_list as as_list
     from triton_ops.evaluation.expected import kept as kept
     from triton_ops.evaluation.expected import same_bits as same_bits
@@ -28,6 +30,5 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.questions import StationFacts as StationFacts
     from triton_ops.evaluation.reference_results import ReferenceResults as ReferenceResults
     from triton_ops.evaluation.station import Assignment as Assignment
-    from triton_ops.evaluation.task_worker import TaskWorker as TaskWorker
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -73,14 +73,6 @@ class Attempt:
         return isinstance(value, Trial) and value.config == self.config
 
 
-class Answering(Protocol):
-    """A worker's station, which answers questions of its kind."""
-
-    @property
-    def facts(self) -> StationFacts:
-        """The facts so far."""
-
-
 class Question(Protocol):
     """A question to a worker's station, such as an `Attempt`."""
 

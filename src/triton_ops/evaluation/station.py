@@ -23,10 +23,10 @@ from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.outcome import Outcome
-from triton_ops.evaluation.questions import Answering, StationFacts, StationStep
+from triton_ops.evaluation.questions import StationFacts, StationStep
 from triton_ops.evaluation.verify import Verifier
 from triton_ops.exceptions import ShapeMismatchError, TargetError
-from triton_ops.request import Effort, KernelProblem, TuneOptions, TuneRequest
+from triton_ops.request import Effort, KernelProblem, Patience, TuneOptions, TuneRequest
 from triton_ops.space import Config, Members
 from triton_ops.timing import SharedTimer, guard_for
 from triton_ops.values import Trial, Work
@@ -67,6 +67,11 @@ class Assignment(KernelProblem):
         return self.options.settled()
 
     @property
+    def patience(self) -> Patience:
+        """When a worker has hung."""
+        return self.effort.patience
+
+    @property
     def needs(self) -> Needs:
         """Packages and device of a worker."""
         return Needs.of(self.kernel, self.device, self.device_name)
@@ -85,7 +90,7 @@ class Assignment(KernelProblem):
     @property
     def limits_s(self) -> dict[str, float]:
         """Limits of the steps that a worker announces, in seconds."""
-        own_s, compile_s, step = self.effort.patience.launch_s, self.effort.patience.compile_s, StationStep
+        own_s, compile_s, step = self.patience.launch_s, self.patience.compile_s, StationStep
         launched = dict.fromkeys((step.LAUNCH, step.ODD, step.RACE), own_s)
         return {step.COMPILE: compile_s, **launched, step.BASELINE: compile_s + own_s, step.TURN: math.inf}
 
@@ -99,8 +104,12 @@ class Assignment(KernelProblem):
         return Inline(self, tell)
 
 
-class Station(Answering, Protocol):
+class Station(Protocol):
     """Tries configs of one problem, one after another, and compares the best at the end."""
+
+    @property
+    def facts(self) -> StationFacts:
+        """The facts so far."""
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from triton_ops.backend import CandidateError, Packed
 from triton_ops.evaluation import idle_worker
-from triton_ops.evaluation.questions import Answering, Question, Setup, StationFacts, StationStep, WorkerAnswer, answers
+from triton_ops.evaluation.questions import Question, Setup, StationFacts, StationStep, WorkerAnswer, answers
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.processes import WorkerLostError, WorkerProcess
-from triton_ops.request import Effort
+from triton_ops.request import Patience
 from triton_ops.space import Config
 from triton_ops.values import Status, Trial
 
@@ -36,8 +36,8 @@ class WorkerTask(Protocol):
     """
 
     @property
-    def effort(self) -> Effort:
-        """The effort, whose patience says when a worker has hung."""
+    def patience(self) -> Patience:
+        """When a worker has hung."""
 
     @property
     def needs(self) -> tuple[tuple[str, ...], str]:
@@ -55,8 +55,8 @@ class WorkerTask(Protocol):
     def loaded(self) -> str:
         """What a worker makes as it loads the task, in words, for an error that names what has ended it."""
 
-    def station(self, tell: Callable[[str], None]) -> Answering:
-        """The station in a worker; `tell` is called with each step that begins."""
+    def station(self, tell: Callable[[str], None]) -> object:
+        """The station in a worker; `tell` is called with each step that begins. It may have found `facts`."""
 
 
 class TaskWorker:
@@ -71,7 +71,7 @@ class TaskWorker:
         self, task: WorkerTask, process: WorkerProcess | None = None, *, reuse: bool = False,
         facts: StationFacts | None = None,
     ) -> None:  # fmt: skip
-        self._task, self._patience = task, task.effort.patience
+        self._task, self._patience = task, task.patience
         self._pack(mapped=True)
         self._worker: WorkerProcess | None = None
         self._spare = process
@@ -107,6 +107,10 @@ class TaskWorker:
         """The answer of the worker that holds what it has tried; a `CandidateError` if that worker is or was lost."""
         if self._worker is None:
             raise CandidateError(Status.CRASH, "its process has ended")
+        return self.ask(question)
+
+    def ask(self, question: Question) -> Any:
+        """The answer of the worker, which is started if there is none; a `CandidateError` if it is lost."""
         try:
             return self._ask(question, self._patience.trial_s).value
         except WorkerLostError as error:

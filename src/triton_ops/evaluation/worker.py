@@ -41,7 +41,7 @@ from triton_ops.backend import CandidateError, Origin, Packed, ScratchAllocator,
 from triton_ops.base import StoredFile, require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.idle_worker import EARLY, Rest
-from triton_ops.evaluation.questions import Answering, Question, Setup, WorkerAnswer
+from triton_ops.evaluation.questions import Question, Setup, WorkerAnswer
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.processes import Child, Surroundings, import_heavy, strays
 
@@ -300,7 +300,7 @@ def _ready(device: str) -> None:
 
 def serve(questions: Iterable[Any], send: Callable[[object], None], device: str) -> None:
     """Answer questions until there are no more; `device` is the GPU of this process."""
-    station: Answering | None = None
+    station: object = None
     modules, state, context = UsersModules(), ProcessState.here(), copy_context()
     for question in questions:
         if isinstance(question, Rest):
@@ -406,7 +406,7 @@ def _give_up(modules: UsersModules) -> None:
         cuda.empty_cache()
 
 
-def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Answering | None, WorkerAnswer]:
+def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[object, WorkerAnswer]:
     question.surroundings.take()
     try:
         assignment = Packed.loaded(question.packed)
@@ -418,10 +418,10 @@ def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Answering | N
         station = replace(assignment, **question.changes).station(tell)
     except TritonKernelError as error:
         return None, WorkerAnswer(error=error)
-    return station, WorkerAnswer(facts=station.facts)
+    return station, WorkerAnswer(facts=getattr(station, "facts", None))
 
 
-def _answer(station: Answering | None, question: Question) -> WorkerAnswer:
+def _answer(station: object, question: Question) -> WorkerAnswer:
     if station is None:
         return WorkerAnswer(error=KernelTypeError(f"a worker without a task was asked {type(question).__name__}"))
     try:
@@ -430,4 +430,4 @@ def _answer(station: Answering | None, question: Question) -> WorkerAnswer:
         return WorkerAnswer(error=error)
     except Exception as error:  # noqa: BLE001 - an answer must come, and the parent raises it
         return WorkerAnswer(error=TritonKernelError(f"the worker failed: {CandidateError.one_line(error)}"))
-    return WorkerAnswer(value, station.facts)
+    return WorkerAnswer(value, getattr(station, "facts", None))

@@ -169,6 +169,14 @@ class Sampler:
         return cls(queue, launches)
 
     @classmethod
+    def of_calls(
+        cls, call: Callable[[], Any], device_name: str, least_sample_ms: float = 0.0, launches: int | None = None
+    ) -> Sampler:
+        """A sampler of calls in a row whose work on a device is part of a sample: on a GPU by its events."""
+        clock = EventClock(device_name) if device_name.startswith("cuda") else time.perf_counter_ns
+        return HostTimer(clock, least_sample_ms).prepare(Launch(call), launches)
+
+    @classmethod
     def in_turn(cls, samplers: Sequence[Sampler]) -> Sampler:
         """A sampler that takes the next of some samplers, of equally many launches, each time that it is asked."""
         turn = cycle(samplers)
@@ -291,12 +299,6 @@ class HostTimer:
     def for_processes(cls, device_name: str) -> HostTimer:
         """The timer of rounds whose samples are taken in other processes, on this device."""
         return cls(pace=Pace() if device_name.startswith("cuda") else None)
-
-    @classmethod
-    def with_waits(cls, device_name: str, least_sample_ms: float) -> HostTimer:
-        """The timer of calls whose work on a device is part of a sample: on a GPU by its events."""
-        clock = EventClock(device_name) if device_name.startswith("cuda") else time.perf_counter_ns
-        return cls(clock, least_sample_ms)
 
     @property
     def mode(self) -> str:

@@ -26,7 +26,7 @@ from triton_ops.backend.triton_compiler import TritonNeeds  # noqa: E402
 from triton_ops.base import Host, Process  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.compilation import pool as compile_pool  # noqa: E402
-from triton_ops.device import Target, gpu_missing, spec_named  # noqa: E402
+from triton_ops.device import DeviceSpec, Target, gpu_missing  # noqa: E402
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402
 from triton_ops.processes import child as descriptors  # noqa: E402
 from triton_ops.processes import fork_servers  # noqa: E402
@@ -190,7 +190,7 @@ def test_a_fork_server_that_is_killed_from_outside_is_started_again(own_fork_ser
 
 def test_a_server_that_was_started_early_serves_the_pool_that_follows(own_fork_server, monkeypatch):
     fork_servers.drop_idle()
-    spec, needs_of_servers, make = spec_named("NVIDIA H200"), [], compile_pool.compiler_server
+    spec, needs_of_servers, make = DeviceSpec.named("NVIDIA H200"), [], compile_pool.compiler_server
     monkeypatch.setattr(compile_pool, "probe", {"cuda:0": spec}.get)
     monkeypatch.setattr(compile_pool, "compiler_server", lambda needs: needs_of_servers.append(needs) or make(needs))
     CompilePool.start_server(TritonCompiler.needs_on, "cuda:0")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from triton_ops.timing import HostTimer, Launch, timer
+from triton_ops.timing import HostTimer, Launch, Sampler, timer
 from triton_ops.timing.timer import ThreadCounts, no_counters, thread_counters, waited_ns
 
 MS = 1_000_000
@@ -105,10 +105,6 @@ def test_calls_that_return_before_their_work_is_done_are_timed_between_two_event
     def call():
         device.queued_ms += 0.25
 
-    sampler = HostTimer.with_waits("cuda:0", 5.0).prepare(Launch(call))
+    sampler = Sampler.of_calls(call, "cuda:0", 5.0)
     assert sampler.launches * 0.25 >= 5.0
     assert sampler.queue(3)() == pytest.approx([0.25] * 3)
-
-
-def test_calls_on_a_cpu_are_timed_by_the_wall_clock():
-    assert HostTimer.with_waits("cpu", 5.0) == HostTimer(least_sample_ms=5.0)

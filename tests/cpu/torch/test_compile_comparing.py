@@ -15,10 +15,8 @@ import pytest
 from triton_ops import SettingsError, Status, TuningFailedError
 from triton_ops.backend import CandidateError
 from triton_ops.device import DeviceSpec
+from triton_ops.evaluation import contest
 from triton_ops.request import TuneOptions
-from triton_ops.values import Measurement
-from triton_ops_torch import comparing_modes as comparing
-from triton_ops_torch import mode_process
 from triton_ops_torch.comparing_modes import Comparing, ModesRequest
 from triton_ops_torch.compile_mode import CUDAGRAPHS, EAGER, MODES, as_mode
 from triton_ops_torch.mode_process import Loaded, ModeTrial, VisitTimes
@@ -60,26 +58,21 @@ class Machine:
 def station_of(machine):
     class Station:
         def __init__(self, assignment):
-            self.mode, self.limits, self.environment = (
-                assignment.way,
-                assignment.effort.patience,
-                assignment.environment,
-            )
+            self.mode, self.limits, self.environment = assignment.way, assignment.patience, assignment.environment
             self.alive, self.visits = False, 0
             self.number = sum(other.mode.name == self.mode.name for other in machine.started)
             machine.started.append(self)
 
-        def trial(self, _config, question):
+        def ask(self, _question):
             if self.mode.name in machine.failing:
-                status, reason = machine.failing[self.mode.name]
-                return ModeTrial(question.config, status, error=reason), None
+                return ModeTrial(*machine.failing[self.mode.name])
             self.alive = True
             machine.compile(self.mode, self.environment.get("TORCH_COMPILE_DEBUG_DIR"))
             machine.alive += 1
             machine.most_alive = max(machine.most_alive, machine.alive)
             calls_s = (2.0, 0.1, 0.001) if not self.mode.eager else (0.001, 0.001, 0.001)
             loaded = Loaded(calls_s=calls_s, compile_s=1.9, label="a model", device_name=machine.device, facts="f")
-            return ModeTrial(question.config, Status.OK, Measurement((1.0,), "wall"), loaded=loaded), None
+            return ModeTrial(loaded=loaded)
 
         def ask_again(self, question):
             self.visits += 1
@@ -97,11 +90,11 @@ def station_of(machine):
 @pytest.fixture
 def compared(monkeypatch, tmp_path):
     def run(machine, modes=None, *, gpu=True, clock=None, **asked):
-        monkeypatch.setattr(mode_process, "TaskWorker", station_of(machine))
+        monkeypatch.setattr(contest, "TaskWorker", station_of(machine))
         machine.device = "cuda:0" if gpu else "cpu"
         if gpu:
-            monkeypatch.setattr(comparing, "probe", lambda _: GPU)
-            monkeypatch.setattr(comparing.Turns, "key_of", lambda *_: "")
+            monkeypatch.setattr(contest, "probe", lambda _: GPU)
+            monkeypatch.setattr(contest.Turns, "key_of", lambda *_: "")
         chosen = tuple(map(as_mode, modes or (EAGER, *MODES)))
         options = TuneOptions(cache_dir=tmp_path, budget_s=asked.pop("budget_s", None))
         request = ModesRequest(packed=b"", modes=chosen, options=options, **{"seconds": 30.0, **asked})

@@ -18,9 +18,7 @@ from tests import compiled_models as models
 from tests.compiled_models import Gated, gated
 from triton_ops import (
     CompileMode,
-    Config,
     DeviceError,
-    Effort,
     KernelTypeError,
     SettingsError,
     Status,
@@ -31,7 +29,7 @@ from triton_ops import (
     tune_compile,
 )
 from triton_ops.backend import Arguments
-from triton_ops.request import TuneOptions
+from triton_ops.request import Patience, TuneOptions
 from triton_ops_torch import command_model
 from triton_ops_torch.call_profile import kernels_of, loops_in
 from triton_ops_torch.command_model import SCENARIOS, factory_of, options_of
@@ -42,7 +40,6 @@ from triton_ops_torch.model_workload import ModelRunner, Verification, workload_
 from triton_ops_torch.shipped_models import llama_block, norm_chain, simple_mlp
 
 AOT = CompileMode("aot", backend="aot_eager")
-WAY = Config(mode="aot")
 
 
 @pytest.fixture(autouse=True)
@@ -58,12 +55,12 @@ def _as_before():
 
 def contender(mode, **manner):
     steps = []
-    assignment = ModeAssignment(way=mode, manner=CallManner(**manner), effort=Effort(name="compile modes"))
+    assignment = ModeAssignment(way=mode, manner=CallManner(**manner), patience=Patience())
     return ModeStation(assignment, steps.append, KeptLines(sys.stderr)), steps
 
 
 def loaded_by(made, workload=None):
-    trial = made.tried(WAY, workload or workload_of(*gated()))
+    trial = made.tried(workload or workload_of(*gated()))
     assert (trial.ok, trial.error) == (True, "")
     return trial.loaded
 
@@ -101,7 +98,7 @@ def test_frozen_weights_are_a_setting_of_the_process_before_the_model_is_compile
 )
 def test_a_mode_that_does_not_work_is_told(compiler, status, said):
     made, _ = contender(CompileMode(compiler, backend=f"test_{compiler}"))
-    result = made.tried(WAY, workload_of(*gated()))
+    result = made.tried(workload_of(*gated()))
     assert (result.status, result.loaded) == (status, None)
     assert said in result.error
 
@@ -225,7 +222,7 @@ def test_calls_leave_buffers_and_inputs_as_they_were_where_results_are_checked()
     model, (x,) = gated()
     before = x.clone()
     made, _ = contender(CompileMode("eager", backend=None))
-    assert made.tried(WAY, workload_of(model, (x,))).ok
+    assert made.tried(workload_of(model, (x,))).ok
     assert torch.equal(x, before)
 
 
@@ -324,7 +321,7 @@ def test_each_way_is_a_row_whatever_happens_and_an_interrupted_comparison_goes_o
 
 def test_a_way_that_cannot_be_sent_to_a_process_is_a_failed_trial():
     way = CompileMode("locked", backend=threading.Lock())
-    process = ModeProcess(ModeAssignment(way=way, manner=CallManner(), effort=Effort(name="compile modes")))
+    process = ModeProcess(ModeAssignment(way=way, manner=CallManner(), patience=Patience()))
     trial = process.load(b"")
     assert (trial.status, process.alive) == (Status.RUNTIME, False)
     assert "cannot be sent to another process" in trial.error
@@ -347,7 +344,7 @@ def test_a_compiler_that_does_not_end_is_ended_after_its_limit():
     process = ModeProcess(
         ModeAssignment(
             way=CompileMode("hang", backend="test_hang"), manner=made.manner,
-            effort=Effort(name="compile modes", patience=made.limits),
+            patience=made.limits,
         )
     )  # fmt: skip
     result = process.load(made.packed)
