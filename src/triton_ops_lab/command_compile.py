@@ -12,11 +12,11 @@ from typing import Annotated, Any
 from triton_ops.backend import Arguments, Compiler, Operation
 from triton_ops.base import counted
 from triton_ops.compilation import CompilePool
-from triton_ops.device import DeviceSpec, Machine, Target, probe
+from triton_ops.device import DeviceSpec, Machine, Target, device_spec
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.terminal import ExitCode, Facts, followed, option, tell
 from triton_ops.typed import TypedTarget
-from triton_ops.values import Compiled, Problem, Resources, dtype_name
+from triton_ops.values import Compiled, Resources, dtype_name
 from triton_ops_lab.ranking import Expectation, Expecter, ModelQuestion, by_program, same_programs
 from triton_ops_lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
 
@@ -84,10 +84,10 @@ def compile_command(
     disk cache.
     """
     typed = target.problem
-    _check(jobs, timeout_s, typed.dtype)
+    _check(jobs, timeout_s)
     pairs = [(Target.named(name), DeviceSpec.called(name)) for name in gpus or ()]
     by_name = {goal.arch: (goal, spec) for goal, spec in pairs}
-    here = None if by_name else probe()
+    here = None if by_name else device_spec(None)
     goals = list(by_name.values()) if here is None else [(Target.of(here), here)]
     target = replace(target, gpu=next(iter(gpus or ()), None))
     operation = _operation(target, goals[0][0])
@@ -113,7 +113,7 @@ def compile_command(
         facts.code = ExitCode.NONE_RAN
     if len(goals) > 1:
         return side_by_side(facts, str(problem), by_arch, elapsed_s)
-    return _add_compiled(facts, problem, first, expected[first.arch], elapsed_s)
+    return _add_compiled(facts, str(problem), first, expected[first.arch], elapsed_s)
 
 
 def _failures(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[tuple[str, str, str]]:
@@ -125,12 +125,10 @@ def _failures(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[tuple[str, 
                 yield f"{where}{result.config}", f"{result.status}: {result.reason}", result.trace
 
 
-def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
+def _check(jobs: int | None, timeout_s: float) -> None:
     if jobs is not None:
         SettingsError.checked("--jobs", jobs, 1, hint="leave it out for one per CPU")
     SettingsError.checked("--timeout", timeout_s, finite=False, hint=f"for example --timeout {_TIMEOUT_S}")
-    if dtype is not None:
-        dtype_name(dtype)
 
 
 def _operation(target: TypedTarget, goal: Target) -> Operation:
@@ -181,7 +179,7 @@ def _compiled_json(expectations: Sequence[Expectation], arch: str) -> Iterator[d
 
 
 def _add_compiled(
-    facts: Facts, problem: Problem, target: Target, expectations: Sequence[Expectation], elapsed_s: float
+    facts: Facts, problem: str, target: Target, expectations: Sequence[Expectation], elapsed_s: float
 ) -> Facts:
     times = {config: one.finite_ms for config, one in by_program(expectations).items()}
     compiled = (one.compiled for one in expectations if one.compiled)

@@ -23,7 +23,6 @@ from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Forecast
 from triton_ops.device import DeviceSpec, Machine, Placed, Residents, Roofline, Target
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.kernel_ir import LaunchWork
 from triton_ops.space import Config
 from triton_ops.tuner import Survey
 from triton_ops.values import Compiled, Resources, Status, warps_and_stages
@@ -302,13 +301,17 @@ def portrait(explained: Expectation, spec: DeviceSpec, measured_ms: float | None
     assert roof is not None  # as of every config on a device
     accumulator = explained.work.accumulator if explained.work is not None else None
     load, is_forecast = load_steps(explained.forecast, stages)
+    habits: tuple[tuple[Habit, int], ...] = ()
+    if target is not None and launch is not None:
+        widest = max((access.tile for access in launch.accesses), default=0)
+        habits = _habits(explained, target, widest, bool(launch.loops), resources)
     has_products = is_forecast if launch is None else accumulator is not None
     pipelined = has_products and explained.pipelined is not False
     return Portrait(
         resources=resources, compiled=compiled, warps=warps, stages=stages,
         shared_limit=target.shared_bytes_per_block if target else None, residents=residents, waves=waves, roofline=roof,
         expected=_place(roof, explained.expected_ms), measured=_place(roof, measured_ms), accumulator=accumulator,
-        habits=_habits(explained, target, launch, resources),
+        habits=habits,
         warp_choices=warp_choices(target, ACCUMULATED_BYTES * prod(accumulator)) if target and accumulator else (),
         timelines=tuple(timeline(depth, load=load) for depth in STAGES if pipelined), load_steps=load,
         load_known=is_forecast,
@@ -335,15 +338,13 @@ def _place(roof: Roofline, ms: float | None) -> Placed | None:
 
 
 def _habits(
-    explained: Expectation, target: Target | None, launch: LaunchWork | None, resources: Resources | None
+    explained: Expectation, target: Target, widest: int, has_loops: bool, resources: Resources | None
 ) -> tuple[tuple[Habit, int], ...]:
     """Ranges to begin with, each with the config's own value; of stages only where they can change the program."""
-    if target is None or launch is None or explained.work is None:
-        return ()
-    accumulator, mma = explained.work.accumulator, resources.mma if resources is not None else None
-    kind = PRODUCTS if accumulator else ROWS
-    elements = prod(accumulator) if accumulator else max((access.tile for access in launch.accesses), default=0)
-    pipelined = stages_habit(target.arch, kind, mma) if launch.loops and explained.pipelined is not False else None
+    accumulator = explained.work.accumulator if explained.work is not None else None
+    mma, kind = resources.mma if resources is not None else None, PRODUCTS if accumulator else ROWS
+    elements = prod(accumulator) if accumulator else widest
+    pipelined = stages_habit(target.arch, kind, mma) if has_loops and explained.pipelined is not False else None
     pairs = zip((warps_habit(target, kind, elements, mma), pipelined), warps_and_stages(explained.config), strict=True)
     return tuple((habit, value) for habit, value in pairs if habit is not None)
 

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from triton_ops.backend import Arguments, Compiler, FunctionKernel, Kernel, Operation
 from triton_ops.compilation import CompilePool
-from triton_ops.cost_model import Forecast, Model, Readings, flops_of, least_bytes
+from triton_ops.cost_model import Forecast, Model, Readings
 from triton_ops.device import DeviceSpec, Machine, Roofline, Target, device_spec
 from triton_ops.exceptions import KernelTypeError, MissingDependencyError, SpaceError, TargetError
-from triton_ops.kernel_ir import KernelWork, LaunchWork
+from triton_ops.kernel_ir import KernelWork
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Survey
@@ -205,10 +205,10 @@ class Expecter:
         reason = compiled.reason if compiled is not None and refused else ""
         declared, spec = self._question.declared, self._spec
         work = None if self.readings is None else self.readings.work_of(config)
-        launches = () if declared or work is None else work.launches
+        read = None if declared else self.readings
         answer = Expectation(
             config=config, source=DECLARED if declared else INFERRED, forecast=None, work=work, compiled=compiled,
-            bound=roof_of(self._question.work, self._dtype, launches, spec), refused=reason,
+            bound=roof_of(self._question.work, self._dtype, config, read, spec), refused=reason,
             silent=reason, stages=_stages_of(config, by_stages or {}),
         )  # fmt: skip
         if refused:
@@ -291,22 +291,18 @@ def _stages_of(config: Config, by_stages: Mapping[int, Compiled]) -> int | None:
     return min(stages for stages, launch in launches.items() if launch == program)
 
 
-def roof_of(work: Work | None, dtype: str, launches: Sequence[LaunchWork], spec: DeviceSpec) -> Roofline:
-    """The roofline of a config: declared operations, of operands of a dtype, and bytes come before its launches'."""
-    flops: dict[str, float] = {}
-    for launch in launches:
-        for operands, count in flops_of(launch).items():
-            flops[operands] = flops.get(operands, 0.0) + count
+def roof_of(work: Work | None, dtype: str, config: Config, readings: Readings | None, spec: DeviceSpec) -> Roofline:
+    """The roofline of a config: declared operations, of operands of a dtype, and bytes come before what was read."""
+    flops, moved = ({}, 0.0) if readings is None else readings.least(config)
     if work is not None and work.flops and (dtype or not flops):
         flops = {dtype: work.flops}
     products = any(flops.values())
-    moved = work.bytes if work is not None and work.bytes else sum(map(least_bytes, launches))
     single = sum(  # operations on single elements
         one.programs * (one.plain + one.special + sum(loop.plain + loop.special for loop in one.loops))
-        for one in launches
+        for one in (() if readings is None else readings.work_of(config).launches)
     )
-    work_flops = flops if products else single
-    return Roofline.of(spec, flops=work_flops, bytes_=moved, products=products)
+    least_bytes = work.bytes if work is not None and work.bytes else moved
+    return Roofline.of(spec, flops=flops if products else single, bytes_=least_bytes, products=products)
 
 
 def rank(

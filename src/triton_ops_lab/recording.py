@@ -31,9 +31,9 @@ from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, SpaceError, TargetError, TritonKernelError
 from triton_ops.records import Run
 from triton_ops.request import Effort
-from triton_ops.space import Config, ConfigSpace, Tunable
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Survey, tune
-from triton_ops.values import ITEM_BYTES, Argument, Compiled, Measurement, Resources, Status, Trial, Work, dtype_name
+from triton_ops.values import ITEM_BYTES, Argument, Compiled, Resources, Status, Trial, Work, dtype_name
 from triton_ops_lab.ranking import UNHURRIED, ModelQuestion
 
 
@@ -111,16 +111,12 @@ def _row(config: Config, trials: Sequence[Trial]) -> dict[str, Any]:
         "regs": resources and resources.registers, "spills": resources and resources.spill_bytes,
         **({} if resources is None or resources.serialised is None else {"serialised": resources.serialised}),
     }  # fmt: skip
-    if failed is None:
-        row["ms"] = [_quantiles(trial.measurement) for trial in trials if trial.measurement is not None]
-    if failed is None and (finals := [trial.final for trial in trials if trial.final is not None]):
-        row["final"] = [_quantiles(final) for final in finals]
+    times = {"ms": [trial.measurement for trial in trials], "final": [trial.final for trial in trials]}
+    for name, several in times.items() if failed is None else ():
+        quantiles = [(min(it.samples_ms), it.p20_ms, it.median_ms, it.p80_ms) for it in several if it is not None]
+        if quantiles:
+            row[name] = [[round(ms, 6) for ms in each] for each in quantiles]
     return row
-
-
-def _quantiles(measurement: Measurement) -> list[float]:
-    fastest_ms = min(measurement.samples_ms)
-    return [round(ms, 6) for ms in (fastest_ms, measurement.p20_ms, measurement.median_ms, measurement.p80_ms)]
 
 
 MODE = "recorded"
@@ -272,7 +268,7 @@ def _row_trial(row: _Row, unit_bytes: int) -> Trial:
     if row.status == "ok":
         finals = [quantiles[2] for quantiles in row.final]  # measured side by side: the best estimate
         ms = statistics.median(finals) if finals else min(quantiles[2] for quantiles in row.ms)
-        return Trial(row.config, Status.OK, Measurement((float(ms),), MODE), **fields)
+        return Trial.of_time(row.config, ms, MODE, **fields)
     word = row.status.partition(":")[0]
     status = next((each for each in Status if each.value == word), Status.RUNTIME)
     return Trial(row.config, Status.RESOURCES if word == "OutOfResources" else status, error=row.status, **fields)
@@ -293,7 +289,7 @@ def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
         if isinstance(time, str) or time == 1e20:  # of any failure before it had these words
             trials.append(Trial(config, _FAILURES.get(time, Status.RUNTIME), error=str(time)))
         else:
-            trials.append(Trial(config, Status.OK, Measurement((float(time),), MODE)))
+            trials.append(Trial.of_time(config, time, MODE))
     size = content.get("problem_size", ())
     problem = tuple(size) if isinstance(size, (list, tuple)) else (size,)
     return Recording(
@@ -322,8 +318,7 @@ def recording_of(run: Run) -> Recording:
 
 def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> ConfigSpace:
     """A space of exactly the recorded configs; the tunables' values keep the order of the file."""
-    tunables: dict[str, Tunable] = {name: Tunable.of(name, values) for name, values in axes.items()}
-    return ConfigSpace(tunables, listed=tuple(trial.config for trial in trials))
+    return ConfigSpace(axes, listed=tuple(trial.config for trial in trials))
 
 
 # Tiles are named as recordings name them: BM by BN elements of the result, and steps of BK.

@@ -31,12 +31,11 @@ from triton_ops.cost_model import Model, Readings
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SpaceError
-from triton_ops.records import RunLog
 from triton_ops.request import Effort
 from triton_ops.search import Prior, ProblemPlace, Searcher, UsesPreviews, make_searcher
 from triton_ops.space import Config
-from triton_ops.tuner import CompiledFeed, Silent, TuningLoop
-from triton_ops.values import Compiled, Measurement, Status, Trial, Work
+from triton_ops.tuner import CompiledFeed, TuningLoop
+from triton_ops.values import Compiled, Status, Trial, Work
 from triton_ops_lab.recording import Recording, read_recording
 
 _LAUNCHES = 20  # of a screening
@@ -76,9 +75,8 @@ def live_replay(
     machine = Machine.of(DeviceSpec.named(recording.device))
     feed = CompiledFeed.over(compilers, machine, effort, searcher, wait=compilers.wait)
     loop = TuningLoop(
-        space=recording.space, searcher=searcher, effort=effort, log=RunLog(), listener=Silent(), feed=feed, start=0.0,
-        clock=lambda: compilers.now_s,
-    )  # fmt: skip
+        space=recording.space, searcher=searcher, effort=effort, feed=feed, start=0.0, clock=lambda: compilers.now_s
+    )
     loop.prepare([])
     compilers.advance(max(conditions.worker_s, compilers.now_s))
     loop.run(SimulatedStation(recording, compilers, conditions, random.Random(seed)))
@@ -147,7 +145,7 @@ class SimulatedStation:
         if trial.measurement is None:
             return trial
         noisy = trial.median_ms * math.exp(self.rng.gauss(0.0, self.conditions.noise))
-        return replace(trial, measurement=Measurement((noisy,), trial.measurement.mode))
+        return replace(trial, measurement=replace(trial.measurement, samples_ms=(noisy,)))
 
 
 def _chosen_ms(trials: Iterable[Trial], recording: Recording, effort: Effort, default: Config) -> float | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from triton_ops.backend import Compiler, Kernel, Operation, TritonKernel
 from triton_ops.compilation import CompilePool
-from triton_ops.device import Residents, Target, probe
+from triton_ops.device import Residents, Target, device_spec
 from triton_ops.exceptions import SpaceError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.space import Config, ConfigSpace
@@ -296,7 +296,7 @@ def cure_spills(
     Cost: a compilation for each of up to a dozen configs; with a measurement some seconds more.
     """
     config = None if config is None else TritonKernel.values_of(config)
-    goal = Target.of(probe()) if arch is None else Target.named(arch)
+    goal = Target.of(device_spec(None)) if arch is None else Target.named(arch)
     if space is None and config and not isinstance(target, Operation):
         space = {name: [value] for name, value in config.items()}
     expected = ModelQuestion.of(target, args, kwargs, space=space, shape=shape, dtype=dtype)

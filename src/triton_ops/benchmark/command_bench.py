@@ -20,7 +20,7 @@ from triton_ops.request import TuneOptions, device_for
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell
 from triton_ops.typed import TypedProblem, TypedTarget, named_function, parse_config
-from triton_ops.values import Key, Measurement, Problem, dtype_name
+from triton_ops.values import Key, Measurement, Problem
 
 _ALL_KERNELS = "kernels"  # the TARGET that stands for all shipped kernels
 _WINNER, _DEFAULT = "winner", "default"
@@ -246,8 +246,6 @@ def bench_command(
     policy = duel_policy(None, seconds)  # bad options are refused before the target's code runs
     configs = parse_config(config, "--config"), parse_config(config_b, "--config-b")
     request = BenchRequest(problem=problem, device=device, cold=not warm, options=options)
-    if problem.dtype is not None:
-        dtype_name(problem.dtype)
     if request.device is not None:
         probe(request.device)
     folder_of(options.cache_dir)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 from triton_ops._faces import Upward
@@ -22,7 +21,7 @@ from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option, tell
 from triton_ops.tuner import Listener, ProgressBar, RequestedTune
 from triton_ops.typed import TypedProblem, TypedTarget, named_function
-from triton_ops.values import Tolerance, Trial, TuningResult, dtype_name
+from triton_ops.values import Tolerance, Trial, TuningResult
 
 _HINTS = Upward[Callable[[Operation], list[str]]]("hints of pitfalls")
 _LISTS = "--problems, --all and --from-misses"
@@ -104,7 +103,9 @@ def tune_command(
         return run.tune(problems, targets or Operation.shipped_names(), lambda text: TypedTarget(text).load(among))
     target = _one_target(targets, typed)
     typed_target = TypedTarget(target, options.cache_dir, problem, widen=widen)
-    _check(problem.dtype, device, options.cache_dir)
+    if device is not None:
+        probe(device)
+    folder_of(options.cache_dir)
     Tolerance.of(tolerance)
     loaded = typed_target.load()
     bar = ProgressBar()
@@ -208,14 +209,6 @@ def _one_target(targets: list[str] | None, typed: Mapping[str, Any]) -> str:
         if typed[name] is not None:
             raise SettingsError(f"{name} is for {lists}", hint="leave it out")
     return targets[0]
-
-
-def _check(dtype: str | None, device: str | None, cache_dir: str | Path | None) -> None:
-    if dtype is not None:
-        dtype_name(dtype)
-    if device is not None:
-        probe(device)
-    folder_of(cache_dir)
 
 
 def _add_ranking(facts: Facts, result: TuningResult) -> None:

@@ -4,8 +4,7 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
     ".attention_tiles": "AttentionTiles",
-    ".inferred": "Readings flops_of work_in_words",
-    ".inferred_rows": "least_bytes",
+    ".inferred": "Readings work_in_words",
     ".prediction": "FirstPick Forecast Model",
     ".product_tiles": "GemmTiles ProductTiles",
     ".row_tiles": "ElementTiles RowTiles",
@@ -14,9 +13,7 @@ _NAMES = {
 if TYPE_CHECKING:
     from triton_ops.cost_model.attention_tiles import AttentionTiles as AttentionTiles
     from triton_ops.cost_model.inferred import Readings as Readings
-    from triton_ops.cost_model.inferred import flops_of as flops_of
     from triton_ops.cost_model.inferred import work_in_words as work_in_words
-    from triton_ops.cost_model.inferred_rows import least_bytes as least_bytes
     from triton_ops.cost_model.prediction import FirstPick as FirstPick
     from triton_ops.cost_model.prediction import Forecast as Forecast
     from triton_ops.cost_model.prediction import Model as Model

@@ -467,6 +467,10 @@ class Readings:
         dtypes = {product.dtype for work in self.known_works for launch in work.launches for product in launch.products}
         return dtypes.pop() if len(dtypes) == 1 else ""
 
+    def least(self, config: Mapping[str, Any]) -> tuple[Mapping[str, float], float]:
+        """The operations of products by dtype, and the different bytes, of a config's launches."""
+        return InferredTiles(self.work_of).least(config)
+
     def differences(self, declared: Model, configs: Iterable[Config]) -> list[str]:
         """The differences between the declaration and the kernel over some configs, in words."""
         readable = [config for config in configs if not self.work_of(config).silent]

@@ -24,7 +24,7 @@ from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.budget import RunningBudget, rounds_s
 from triton_ops.tuner.feeds import DirectFeed, Ready, new_configs
 from triton_ops.tuner.gate import Gate
-from triton_ops.tuner.progress import Listener, RunProgress
+from triton_ops.tuner.progress import Listener, RunProgress, Silent
 from triton_ops.tuner.trials import Trials
 from triton_ops.tuner.wrong_results import Doubts, TileProof
 from triton_ops.values import Status, Trial
@@ -92,8 +92,8 @@ class TuningLoop:
     space: ConfigSpace
     searcher: Searcher
     effort: Effort
-    log: RunLog
-    listener: Listener
+    log: RunLog = field(default_factory=RunLog)
+    listener: Listener = field(default_factory=Silent)
     feed: DirectFeed = field(default_factory=DirectFeed)
     quarantine: Quarantine = field(default_factory=lambda: Quarantine(None))
     start: float | None = None

@@ -23,7 +23,7 @@ from triton_ops.request import TuneRequest
 from triton_ops.search import Prior, ProblemPlace, Search
 from triton_ops.space import Config
 from triton_ops.tuner.survey import Contents, Survey
-from triton_ops.values import Key, Mapper, Measurement, Status, Trial
+from triton_ops.values import Key, Mapper, Trial
 
 _MOST = 4  # places whose trials guide a search, the nearest ones
 
@@ -65,7 +65,7 @@ def _summary(record: Record) -> list[Trial]:
     if record.default is not None and record.default_timing is not None:
         times[record.default] = record.default_timing.median_ms
     times.update((config, record.timing.median_ms) for config in (record.winner, *record.ties))
-    return [Trial(config, Status.OK, Measurement((ms,), record.mode)) for config, ms in times.items()]
+    return [Trial.of_time(config, ms, record.mode) for config, ms in times.items()]
 
 
 _NEARBY_MOST = 3  # configs

@@ -177,6 +177,8 @@ class TypedProblem:
 
         Tensors among the arguments have that dtype, or float32, where they name none.
         """
+        if dtype is not None:
+            dtype_name(dtype)  # which refuses a wrong one before any work
         texts = parse_pairs(arg, _ARG, "x=4096x1024:bf16")
         arguments = {name: _argument(f"{_ARG} {name}={text}", text, dtype) for name, text in texts.items()}
         return cls(parse_shapes(shape), dtype, parse_space(space), arguments)

@@ -261,6 +261,11 @@ class Trial:
         if (self.status is Status.OK) != (self.measurement is not None):
             raise ValueError(f"a trial is measured exactly when it is ok; this one is {self.status}")
 
+    @classmethod
+    def of_time(cls, config: Config, ms: float, mode: str, **more: Any) -> Trial:
+        """The trial of a config of which one time is known."""
+        return cls(config, Status.OK, Measurement((float(ms),), mode), **more)
+
     @property
     def ok(self) -> bool:
         """True if the config ran, was right, and was timed."""

@@ -15,12 +15,13 @@ triton = pytest.importorskip("triton")
 
 from tests import inferred_kernels as kernels  # noqa: E402
 from triton_ops import ConfigSpace, Constraint, Operation, RankedConfig, TensorSpec, TritonKernel, rank  # noqa: E402
+from triton_ops.cost_model import Readings  # noqa: E402
 from triton_ops.device import device_spec  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     EmptySpaceError,
     TargetError,
 )
-from triton_ops.kernel_ir import LaunchWork  # noqa: E402
+from triton_ops.kernel_ir import KernelWork, LaunchWork  # noqa: E402
 from triton_ops.kernel_ir.kernel_work import Product  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tuner import Survey  # noqa: E402
@@ -363,7 +364,8 @@ def test_the_order_of_products_does_not_decide_the_ceiling_of_declared_operation
     launch = LaunchWork(
         grid=(1, 1, 1), looked_at=1, arguments=(), loops=(), accesses=(), products=products, plain=0.0, special=0.0
     )
-    roof = roof_of(Work(flops=1e12, bytes=1.0), "float16", [launch], device_spec("NVIDIA H200"))
+    readings = Readings((), {(): KernelWork((launch,))})
+    roof = roof_of(Work(flops=1e12, bytes=1.0), "float16", Config(), readings, device_spec("NVIDIA H200"))
     assert (roof.limit.name, roof.limit.peak) == ("float16", 989.4)
 
 

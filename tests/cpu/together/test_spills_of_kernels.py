@@ -34,4 +34,4 @@ def test_without_a_gpu_a_target_is_asked_for(cli):
         pytest.skip("a GPU is here")
     ran = cli("explain", "spills", "matmul", "--shape", "512x512x512")
     assert ran.code == 3
-    assert "name a target: --gpu sm_90" in ran.err
+    assert "name one: --gpu 'NVIDIA H200'" in ran.err
