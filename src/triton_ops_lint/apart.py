@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops.backend import CompilerNeeds, Operation, Packed
-from triton_ops.exceptions import KernelTypeError, TritonKernelError
+from triton_ops.exceptions import TargetError, TritonKernelError
 from triton_ops.processes import WorkerLostError, Workers
 from triton_ops_lint.findings import LintReport
 from triton_ops_lint.kept_reports import Sources
@@ -86,12 +86,13 @@ class LintReply:
 def lint_apart(target: Any, options: LintOptions, *, with_torch: bool = False) -> tuple[LintReport, Sources | None]:
     """As `lint`, in a process of its own, which waits a while for the next lint, and the sources that were read.
 
-    Raises KernelTypeError too: the target cannot be sent to another process, is interpreted there too, or ends each.
+    Raises TargetError too: the target cannot be sent to another process, or ends each.
 
     Cost: as `lint`, and 0.5 s for the imports of a new process.
     """
     by_value = isinstance(target, Operation) and not options.run  # its file may ask for a driver; a run imports it
-    packed = Packed.of(target, by_value=by_value)
+    with TargetError.when("no other process can read it", "", TritonKernelError):
+        packed = Packed.of(target, by_value=by_value)
     confined = isinstance(target, str) and not options.run
     words = (target,) if isinstance(target, str) else None  # a file is read in the same way by every program
     request = LintRequest(packed=packed.content, options=options, with_torch=with_torch, confined=confined)
@@ -100,7 +101,7 @@ def lint_apart(target: Any, options: LintOptions, *, with_torch: bool = False) -
             reply = _readers.ask(request, LintReply, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, words)
         except WorkerLostError as error:
             if error.during in request.omissions or len(request.omissions) == _MOST_LOST:
-                raise KernelTypeError(f"no process can read it: {error}", hint=_HINT) from error
+                raise TargetError(f"no process can read it: {error}", hint=_HINT) from error
             request = replace(request, omissions={**request.omissions, error.during: str(error)})
             continue
         if isinstance(reply.report, TritonKernelError):

@@ -24,7 +24,7 @@ import typer
 from triton_ops import settings
 from triton_ops.backend import Operation
 from triton_ops.base import counted
-from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError
+from triton_ops.exceptions import TargetError, TritonKernelError
 from triton_ops.processes import TerminatedError
 from triton_ops.terminal import ExitCode, Facts, Typed, followed, option
 from triton_ops.typed import TypedProblem, TypedTarget
@@ -144,7 +144,7 @@ class _Output:
         """Tell a report, again where the end of the run came in the middle of it."""
         try:
             report = future.result()
-        except (TargetError, KernelTypeError) as error:
+        except TargetError as error:
             report = LintReport(unread={name: str(error)})
         facts = Facts("lint", {"file": name, **report.as_json()})
         fresh = [one for one in report.findings if (one.rule, one.file, one.line) not in self._told]

@@ -25,7 +25,7 @@ from triton_ops import settings
 from triton_ops.backend import CandidateError, KernelSource, Operation, TritonProcess
 from triton_ops.base import Host, NamedFile, require
 from triton_ops.device import Target
-from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.exceptions import TargetError
 from triton_ops.processes import Threads
 from triton_ops_lint.apart import STEPS, LintOptions, LostStepError, lint_apart, run_watched
 from triton_ops_lint.findings import Finding, LintReport, Undecided, merge_reports
@@ -144,9 +144,8 @@ def lint(
         Findings, what stays undecided and why, and what comments in the source have answered.
 
     Raises:
-        TargetError: There is no such target, it does not parse, or a rule is not known. Of a folder, a file that cannot
-            be read is in `unread` of the report.
-        KernelTypeError: It ends or hangs every process that reads it.
+        TargetError: There is no such target, it does not parse, it ends or hangs every process that reads it, or a rule
+            is not known. Of a folder, a file that cannot be read is in `unread` of the report.
         DeviceError: The GPU is not known.
         MissingDependencyError: Triton is not installed.
 
@@ -240,7 +239,7 @@ def _report_of(target: Any, options: LintOptions, earlier_reports: KeptReports, 
             if sources is not None:
                 earlier_reports.write(place, file, root, report, sources)
         return report
-    except (TargetError, KernelTypeError) as error:
+    except TargetError as error:
         if not is_one_of_many:
             raise
         return LintReport(unread={target: error.message})  # the others are read

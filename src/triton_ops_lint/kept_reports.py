@@ -20,7 +20,6 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, wraps
 from importlib.machinery import PathFinder
@@ -30,7 +29,6 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.base import NamedFile, SealedFile, fingerprint
-from triton_ops.exceptions import CacheError
 from triton_ops_lint.findings import LintReport
 
 FOLDER = "lint"
@@ -196,8 +194,7 @@ class KeptReports:
         times += [self._tree(place)[1] for place in sources.packages.values() if _is_installed(place)]
         if max(times) > self._began_ns - _LATE_NS:
             return
-        with suppress(CacheError):
-            place.write(asdict(_Entry(state, sources, report)))
+        place.keep(asdict(_Entry(state, sources, report)))
 
     def _state(self, file: Path, root: Path, sources: Sources) -> str:
         variables = dict(settings.environment())

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from triton_ops.backend import Arguments, Protection, replaced
+from triton_ops.backend import Arguments, replaced
 from triton_ops.base import require
 
 OUTSIDE, UNWRITTEN, CONFLICT = "outside", "unwritten", "conflict"
@@ -89,7 +89,6 @@ class Region:
     name: str
     start: int
     own: Any  # bool [bytes]: which bytes are elements of an argument
-    origin: int  # the address of the caller's storage, of which this may be a copy
     shift: int = 0  # what is added to addresses in it for the kernel, so that no other region is within its reach
     stores: Any = field(init=False)  # bool [bytes]: which bytes were stored to
     writer: Any = field(init=False)
@@ -127,20 +126,18 @@ class Region:
         return f"{(offset - int(ours[-1]) - 1) // width + 1} past its last" if offset > ours[-1] else "in a gap of it"
 
 
-def regions_of(originals: Mapping[str, Any], copies: Mapping[str, Any]) -> list[Region]:
+def regions_of(tensors: Mapping[str, Any]) -> list[Region]:
     """The regions of a launch, in the order of their addresses."""
-    by_origin: dict[int, Region] = {}
-    for name, tensor in originals.items():
+    by_start: dict[int, Region] = {}
+    for name, tensor in tensors.items():
         storage = tensor.untyped_storage()
-        origin = storage.data_ptr()
-        start = copies[name].data_ptr() - (tensor.data_ptr() - origin)
-        own = _own_bytes(tensor, storage.nbytes())
-        if start in by_origin:
-            by_origin[start].own |= own
-            by_origin[start].name += f" and {name}"
+        start, own = storage.data_ptr(), _own_bytes(tensor, storage.nbytes())
+        if start in by_start:
+            by_start[start].own |= own
+            by_start[start].name += f" and {name}"
         else:
-            by_origin[start] = Region(name, start, own, origin)
-    regions = sorted(by_origin.values(), key=lambda one: one.start)
+            by_start[start] = Region(name, start, own)
+    regions = sorted(by_start.values(), key=lambda one: one.start)
     for number, region in enumerate(regions, start=1):
         region.shift = number << _SHIFT_BITS
     return regions
@@ -227,9 +224,9 @@ class MemoryWatch:
         self.kernels.add(kernel)
         for region in regions:
             if region.stores.any():
-                before = self.stores.get(region.origin)
+                before = self.stores.get(region.start)
                 same = before is not None and len(before) == len(region.stores)
-                self.stores[region.origin] = before | region.stores if same else region.stores
+                self.stores[region.start] = before | region.stores if same else region.stores
 
 
 @dataclass
@@ -264,7 +261,7 @@ class _WatchedLaunch:
                 at = addresses[members] - region.start
                 if does != "reads":
                     region.stores[(at[:, None] + np.arange(width)).reshape(-1)] = True
-                    self.watch.last_stores[region.origin] = (self.kernel, *line)
+                    self.watch.last_stores[region.start] = (self.kernel, *line)
                 self._note_conflicts(line, region, at, None if differ is None else differ[members], does)
         return pointers, allowed
 
@@ -364,7 +361,7 @@ class _Native:
 
 @contextmanager
 def watch_launches(watch: MemoryWatch) -> Iterator[None]:
-    """Inside, launches of interpreted kernels are watched, each over copies of its tensors with zones around them."""
+    """Inside, launches of interpreted kernels are watched, and reach no memory but that of their tensors."""
     interpreter: Any = importlib.import_module("triton.runtime.interpreter")
     function = interpreter.InterpretedFunction
     native, run, convert = _Native(interpreter._interpreter), function.run, interpreter._implicit_cvt
@@ -372,20 +369,14 @@ def watch_launches(watch: MemoryWatch) -> Iterator[None]:
 
     def run_watched(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
-        copies = Protection.with_canaries(Arguments(keyword=arguments), arguments)[0]
-        before, after = (
-            dict(pair for name, value in several.items() for pair in named_tensors(name, value))
-            for several in (arguments, copies.keyword)
-        )
-        regions = regions_of(before, after)
+        regions = regions_of(dict(pair for name, value in arguments.items() for pair in named_tensors(name, value)))
         code = kernel.fn.__code__
         native.launch = _WatchedLaunch(
             watch, kernel.fn.__name__, regions, interpreter.interpreter_builder,
             (code.co_filename, code.co_firstlineno),
         )  # fmt: skip
-        result = run(kernel, grid=grid, warmup=warmup, **copies.keyword)
+        result = run(kernel, grid=grid, warmup=warmup, **arguments)
         watch.keep_stores(kernel.fn.__name__, regions)
-        _copy_back(before, after, regions)
         return result
 
     def converted(argument: Any) -> Any:
@@ -412,17 +403,3 @@ def named_tensors(name: str, value: Any) -> list[tuple[str, Any]]:
     """The tensors of an argument, each with the words for it."""
     several = list(Arguments((value,)).tensors())
     return [(name if len(several) == 1 else f"{name}[{at}]", one) for at, one in enumerate(several)]
-
-
-def _copy_back(before: dict[str, Any], after: dict[str, Any], regions: list[Region]) -> None:
-    torch = require("torch", "running kernels")
-    origins = set()
-    changed = {region.origin for region in regions if region.stores.any()}
-    for name, tensor in before.items():
-        storage, copy = tensor.untyped_storage(), after[name].untyped_storage()
-        origin = storage.data_ptr()
-        if origin in changed and origin != copy.data_ptr() and origin not in origins:
-            origins.add(origin)
-            first = after[name].data_ptr() - (tensor.data_ptr() - origin) - copy.data_ptr()
-            room = torch.empty(0, dtype=torch.uint8).set_(copy)[first : first + storage.nbytes()]
-            torch.empty(0, dtype=torch.uint8).set_(storage).copy_(room)

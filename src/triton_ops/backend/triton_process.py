@@ -64,7 +64,7 @@ from triton_ops.backend.portable import Packed
 from triton_ops.backend.roles import CandidateError
 from triton_ops.base import ForkSafeLock, SealedFile, fingerprint, import_in_order, require, warn
 from triton_ops.device import VENDORS, Target
-from triton_ops.exceptions import CacheError, KernelTypeError, MissingDependencyError, SettingsError, TargetError
+from triton_ops.exceptions import KernelTypeError, MissingDependencyError, SettingsError, TargetError
 from triton_ops.settings import expanded
 from triton_ops.values import Resources
 
@@ -302,7 +302,7 @@ def ready_key() -> None:
     files = package_state(Path(cache.__file__).parents[1])
     path = Path(import_in_order("triton.knobs").cache.dir) / KEPT
     if (key := _stored_key(path, files)) is None:
-        keep(path, files, cache.triton_key())
+        SealedFile(path).keep({"files": files, "key": cache.triton_key()})
     else:
         cache.triton_key = lambda: key
 
@@ -319,12 +319,6 @@ def package_state(package: Path) -> str:
                 status = Path(folder, name).stat()
                 files.append([str(Path(folder, name)), status.st_size, status.st_mtime_ns, status.st_ctime_ns])
     return fingerprint(sorted(files))
-
-
-def keep(path: Path, files: str, key: str) -> None:
-    """Keep a key beside the state of the files that it was made from; a folder that cannot be written keeps nothing."""
-    with contextlib.suppress(CacheError):
-        SealedFile(path).write({"files": files, "key": key})
 
 
 def _stored_key(path: Path, files: str) -> str | None:

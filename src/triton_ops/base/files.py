@@ -267,6 +267,11 @@ class SealedFile:
             Folder(self.path.parent).sweep(only=self.path.name)
             StoredFile(self.path).replace(f"{_text(content, 2)}\n")
 
+    def keep(self, content: Mapping[str, Any]) -> None:
+        """As `write`; nothing is kept where that cannot be."""
+        with contextlib.suppress(CacheError):
+            self.write(content)
+
 
 LARGEST_NAMED_BYTES = 1 << 30
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}

@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("triton")
 
-from triton_ops.backend.triton_process import KEPT, keep, package_state, ready_key
+from triton_ops.backend.triton_process import KEPT, package_state, ready_key
+from triton_ops.base import SealedFile
 
 pytestmark = pytest.mark.triton
 
@@ -72,7 +73,7 @@ def test_a_damaged_file_is_made_again(kept, cache, content):
 
 def test_the_key_of_other_files_is_not_taken(kept, cache):
     own = cache.triton_key
-    keep(kept, "of another Triton", "no key")
+    SealedFile(kept).keep({"files": "of another Triton", "key": "no key"})
     ready_key()
     assert cache.triton_key is own
     assert "no key" not in kept.read_text()
@@ -86,7 +87,7 @@ def test_a_folder_that_cannot_be_made_or_written_keeps_nothing(tmp_path, monkeyp
     assert cache.triton_key is own
     kept = tmp_path / "folder" / KEPT
     kept.mkdir(parents=True)
-    keep(kept, "", "")
+    SealedFile(kept).keep({"files": "", "key": ""})
     assert list(kept.parent.iterdir()) == [kept]
 
 
