@@ -390,23 +390,21 @@ class KnownGrids:
 
     def __init__(self, parameters: tuple[str, ...]) -> None:
         self._parameters = parameters
-        self._plans: dict[int, _Plan | None] = {}
+        self._plans = BoundedDict[int, _Plan | None](_GRID_RESULTS_MOST)
 
     def of(self, grid: Callable[[Mapping[str, Any]], Any], meta: Mapping[str, Any]) -> Any:
         """What `grid(meta)` returns."""
         if type(grid) is not FunctionType:
             return grid(meta)
-        plan = self._plans.get(id(grid.__code__), _UNSEEN)
-        if plan is _UNSEEN:
-            plan = self._plan_of(grid)
-            _keep(self._plans, id(grid.__code__), plan)
+        if (plan := self._plans.get(id(grid.__code__), _UNSEEN)) is _UNSEEN:
+            plan = self._plans[id(grid.__code__)] = self._plan_of(grid)
         if plan is None:
             return grid(meta)
         numbers = plan.numbers(meta, grid)
         if (result := plan.known.get(numbers)) is None:
             result = grid(meta)
             if numbers is not None:
-                _keep(plan.known, numbers, result)
+                plan.known[numbers] = result
         return result
 
     def _plan_of(self, grid: FunctionType) -> _Plan | None:
@@ -424,13 +422,8 @@ class KnownGrids:
             return None
         shadowed = [name for name in code.co_names if name in _BUILTINS and name not in used]
         meanings = {name: modules.get(name) for name in (*used, *shadowed)}
-        return _Plan(code, _numbers_of(tuple(dict.fromkeys(texts)), len(code.co_freevars), meanings), {})
-
-
-def _keep(results: dict[Any, Any], place: Any, result: Any) -> None:
-    if len(results) >= _GRID_RESULTS_MOST:
-        results.clear()
-    results[place] = result
+        numbers = _numbers_of(tuple(dict.fromkeys(texts)), len(code.co_freevars), meanings)
+        return _Plan(code, numbers, BoundedDict(_GRID_RESULTS_MOST))
 
 
 def _numbers_of(
