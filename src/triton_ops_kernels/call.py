@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from triton_ops.backend import Arguments, Kernel, Operation
+from triton_ops.backend import Kernel, Operation
 from triton_ops.base import require
 from triton_ops.dispatch import ShippedKernel, beside
 from triton_ops.exceptions import (
@@ -23,7 +23,7 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.space import Config
-from triton_ops.values import TensorSpec, contiguous_stride, is_fake
+from triton_ops.values import TensorSpec, is_fake
 
 if TYPE_CHECKING:
     import torch
@@ -183,8 +183,7 @@ def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
     and those with torch's bit for negation, as `z.conj().imag`.
     """
     for name, tensor in tensors.items():
-        if not Arguments.is_tensor(tensor):
-            raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
+        TensorSpec.check_layout(tensor, name)
     places = ("cuda", "cpu") if on_cpu else ("cuda",)
     for name, tensor in tensors.items():
         if tensor.device.type not in places:
@@ -206,47 +205,29 @@ def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
                 hint=f"move {name} to {first.device}",
             )
     for name, tensor in tensors.items():
-        _check_kind(name, tensor)
-
-
-def _check_kind(name: str, tensor: torch.Tensor) -> None:
-    if tensor.is_nested or not str(tensor.layout).endswith("strided"):
-        kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
-        raise KernelTypeError(
-            f"{name} is a {kind} tensor; kernels read elements by strides", hint="pass a dense tensor"
-        )
-    if tensor.is_neg():
-        raise KernelTypeError(
-            f"{name} is a view whose elements torch negates when it reads them, which kernels do not",
-            hint=f"pass {name}.resolve_neg()",
-        )
-
-
-def check_dtypes(tensors: Mapping[str, torch.Tensor], dtypes: Collection[str]) -> None:
-    """Check that every tensor has one of the `dtypes`, which are given by their long names."""
-    for name, tensor in tensors.items():
-        if str(tensor.dtype).removeprefix("torch.") not in dtypes:
-            raise UnsupportedDtypeError(
-                f"{name} is {tensor.dtype}; it must be {' or '.join(dtypes)}",
-                tensor.dtype,
-                list(dtypes),
-                name,
-                hint=f"convert it, for example {name}.to(torch.{next(iter(dtypes))})",
+        if tensor.is_neg():
+            raise KernelTypeError(
+                f"{name} is a view whose elements torch negates when it reads them, which kernels do not",
+                hint=f"pass {name}.resolve_neg()",
             )
+
+
+def check_dtypes(tensors: Mapping[str, torch.Tensor], dtypes: Collection[str | torch.dtype]) -> None:
+    """Check that every tensor has one of the `dtypes`, which are torch's or their long names."""
+    names = [str(each).removeprefix("torch.") for each in dtypes]
+    for name, tensor in tensors.items():
+        if str(tensor.dtype).removeprefix("torch.") not in names:
+            raise UnsupportedDtypeError(
+                f"{name} is {tensor.dtype}; it must be {' or '.join(names)}", tensor.dtype, names, name,
+                hint=f"convert it, for example {name}.to(torch.{names[0]})",
+            )  # fmt: skip
 
 
 def check_contiguous(tensors: Mapping[str, torch.Tensor]) -> None:
     """Check that every tensor is stored row-major without gaps; `expected` and `actual` of the error are strides."""
     for name, tensor in tensors.items():
         if not tensor.is_contiguous():
-            raise wrong_strides(name, tensor, "is not contiguous: its strides are {}", f"pass {name}.contiguous()")
-
-
-def wrong_strides(name: str, tensor: torch.Tensor, fault: str, hint: str) -> ShapeMismatchError:
-    """The error of a tensor whose strides, which stand in `fault` for braces, are not what the kernel takes."""
-    strides = tuple(tensor.stride())
-    text = f"{name} {fault.format(strides)}"
-    return ShapeMismatchError(text, contiguous_stride(tensor.shape), strides, name, hint=hint)
+            raise TensorSpec.strides_error(tensor, name, "is not contiguous", f"pass {name}.contiguous()")
 
 
 def check_shape(name: str, actual: Iterable[int], expected: tuple[int, ...], why: str) -> None:
@@ -278,10 +259,8 @@ def check_apart(out: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> None:
     if is_fake(out) or out.numel() == 0:
         return
     if any(step == 0 and extent > 1 for extent, step in zip(out.shape, out.stride(), strict=True)):
-        raise ShapeMismatchError(
-            f"elements of out share memory: its strides are {tuple(out.stride())}",
-            contiguous_stride(out.shape), tuple(out.stride()), "out", hint="pass a tensor that is not expanded",
-        )  # fmt: skip
+        fault = "has elements that share memory"
+        raise TensorSpec.strides_error(out, "out", fault, "pass a tensor that is not expanded")
     for name, tensor in inputs.items():
         if tensor.device == out.device and beside(_overlap, out, tensor):
             raise KernelTypeError(

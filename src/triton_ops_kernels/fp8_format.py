@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from triton_ops.base import require
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.values import dtype_name
 
 if TYPE_CHECKING:
     import torch
@@ -112,7 +111,7 @@ def _check_floats(tensor: object) -> None:
 
 def check_output_dtype(dtype: object, dtypes: tuple[str, ...]) -> None:
     """Check the dtype that is asked for: one of `dtypes`, as torch's and not as text."""
-    if isinstance(dtype, str) or dtype_name(dtype) not in dtypes:
+    if isinstance(dtype, str) or str(dtype).removeprefix("torch.") not in dtypes:
         raise UnsupportedDtypeError(
             f"output_dtype is {dtype!r}; it must be {' or '.join(dtypes)}",
             dtype,

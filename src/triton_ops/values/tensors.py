@@ -360,7 +360,7 @@ class TensorSpec:
     @staticmethod
     def check_layout(tensor: Any, name: str = "a tensor") -> None:
         """Check that a torch tensor lies in memory with strides, and is neither sparse nor nested."""
-        if not hasattr(tensor, "layout"):
+        if not hasattr(tensor, "layout") or isinstance(tensor, type):
             raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
         nested = getattr(tensor, "is_nested", False)  # what only describes a tensor does not say it
         if nested or str(tensor.layout) != "torch.strided":
@@ -369,6 +369,13 @@ class TensorSpec:
                 f"{name} is {what}; a kernel is given memory with strides",
                 hint="pass the tensors that it is made of, such as its values and its indices or offsets",
             )
+
+    @staticmethod
+    def strides_error(tensor: Any, name: str, fault: str, hint: str) -> ShapeMismatchError:
+        """The error of a torch tensor whose strides have a fault; it expects those of a contiguous one."""
+        strides = tuple(tensor.stride())
+        text = f"{name} {fault}: its strides are {strides}"
+        return ShapeMismatchError(text, contiguous_stride(tensor.shape), strides, name, hint=hint)
 
     @staticmethod
     def check_strided(tensor: Any, name: str = "a tensor") -> None:

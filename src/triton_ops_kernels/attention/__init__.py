@@ -11,7 +11,7 @@ from triton_ops.base import require
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ConfigValueError, SettingsError, ShapeMismatchError
 from triton_ops.space import Config
-from triton_ops.values import TensorSpec, dtype_name
+from triton_ops.values import TensorSpec
 from triton_ops_kernels import call
 from triton_ops_kernels.attention import kernel, problems
 from triton_ops_kernels.attention.kernel import LOG2_E, dkv_kernel, dq_kernel, inner_kernel
@@ -101,7 +101,7 @@ def validate_attention_inputs(
     tensors = {"q": q, "k": k, "v": v}
     call.check_placement(tensors, on_cpu=INTERPRETED)
     call.check_dtypes({"q": q}, problems.DTYPES)
-    call.check_dtypes({"k": k, "v": v}, (dtype_name(q.dtype),))
+    call.check_dtypes({"k": k, "v": v}, (q.dtype,))
     for name, tensor in tensors.items():
         call.check_rank(name, tensor.shape, "[batch, heads, length, head size]")
         _check_layout(name, tensor)
@@ -147,9 +147,9 @@ def check_scale(scale: float | None) -> None:
 
 def _check_layout(name: str, tensor: torch.Tensor) -> None:
     if tensor.shape[3] > 1 and tensor.stride(3) != 1:
-        fault = "has the strides {}: the elements of a head are no neighbours"
+        fault = "has heads whose elements are no neighbours"
         hint = f"pass {name}.contiguous(); an exchange of heads and positions is no obstacle"
-        raise call.wrong_strides(name, tensor, fault, hint)
+        raise TensorSpec.strides_error(tensor, name, fault, hint)
     check_reach(name, tuple(tensor.shape[2:]), (tensor.stride(2), 1))
 
 

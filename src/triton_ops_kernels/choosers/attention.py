@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from triton_ops.dispatch import Chooser, Implementation, choose
+from triton_ops.dispatch import Chooser, Implementation
 from triton_ops.values import TensorSpec
 from triton_ops_kernels.choosers.common import (
     DTYPES,
@@ -38,7 +38,7 @@ def sdpa_chooser() -> Chooser:
         "math": Implementation(partial(_backend, "MATH"), applies=_math_takes),
         **by_kernel("attention", _by_kernel, _kernel_takes, _kernel_values),
     }
-    return choose(  # type: ignore[no-any-return]
+    return Chooser(
         implementations, name="choose_sdpa",
         schema="(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None) -> Tensor",
         parameters=("q", "k", "v", "causal", "scale"), arguments=_arguments, dtypes=DTYPES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from triton_ops.dispatch import Implementation
-from triton_ops.exceptions import MissingDependencyError
 
+_log = logging.getLogger("triton_ops")
 DTYPES = ("bfloat16", "float16", "float32")
 WIDE, NARROW = ("torch.float32", "torch.float16", "torch.bfloat16"), ("torch.float16", "torch.bfloat16")
 
@@ -23,7 +24,8 @@ def kernel_module(name: str) -> Any:
         return sys.modules[full]
     try:
         return importlib.import_module(full)
-    except MissingDependencyError:
+    except ImportError as error:  # without Triton, or with one that lacks what the kernel takes of it
+        _log.info("the kernel %s is no choice here: %s", name, error)
         return None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triton_ops.dispatch import Chooser, Implementation, choose
+from triton_ops.dispatch import Chooser, Implementation
 from triton_ops.values import TensorSpec
 from triton_ops_kernels.choosers.common import DTYPES, outside_of_graphs
 
@@ -21,7 +21,7 @@ def conv2d_chooser() -> Chooser:
         "product": Implementation(_product, applies=_is_product),
         "unfolded": Implementation(_unfolded, applies=_one_group),
     }
-    return choose(implementations, name="choose_conv2d", arguments=_arguments, dtypes=DTYPES)  # type: ignore[no-any-return]
+    return Chooser(implementations, name="choose_conv2d", arguments=_arguments, dtypes=DTYPES)
 
 
 def _arguments(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from triton_ops.base import ForkSafeLock
-from triton_ops.dispatch import Chooser, Implementation, choose
+from triton_ops.dispatch import Chooser, Implementation
 from triton_ops.values import TensorSpec
 from triton_ops_kernels.choosers.common import (
     DTYPES,
@@ -36,7 +36,7 @@ def scaled_mm_chooser() -> Chooser:
         "widened": Implementation(_widened),
         **by_kernel("fp8_gemm", _kernel, _kernel_takes, _scaled_kernel_values, gradient=False),
     }
-    return choose(  # type: ignore[no-any-return]
+    return Chooser(
         implementations, name="choose_scaled_mm",
         schema="(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, ScalarType? out_dtype=None) -> Tensor",
         reference=_right, arguments=_arguments,
@@ -120,7 +120,7 @@ def matmul_chooser() -> Chooser:
         "split_k": Implementation(_split_k, applies=_worth_splitting),
         **by_kernel("matmul", _by_kernel, _fits_kernel, _kernel_values, gradient=False),
     }
-    return choose(  # type: ignore[no-any-return]
+    return Chooser(
         implementations, name="choose_matmul",
         schema="(Tensor a, Tensor b) -> Tensor", parameters=("a", "b"), arguments=_matrices, dtypes=DTYPES,
     )  # fmt: skip
@@ -139,7 +139,7 @@ def linear_chooser() -> Chooser:
         "fused_relu": Implementation(_addmm_relu, applies=_fuses_relu, gradient=False),
         **by_kernel("matmul", _linear_by_kernel, _linear_fits_kernel, _linear_values, gradient=False),
     }
-    return choose(  # type: ignore[no-any-return]
+    return Chooser(
         implementations, name="choose_linear",
         schema='(Tensor x, Tensor weight, Tensor? bias=None, str activation="none") -> Tensor',
         arguments=_layer, dtypes=DTYPES,
@@ -158,7 +158,7 @@ def bmm_chooser() -> Chooser:
         ),
         "transposed": Implementation(_batch_transposed),
     }
-    return choose(  # type: ignore[no-any-return]
+    return Chooser(
         implementations, name="choose_bmm",
         schema="(Tensor a, Tensor b) -> Tensor", parameters=("a", "b"), arguments=_batches, dtypes=DTYPES,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triton_ops.dispatch import Chooser, Implementation, choose
+from triton_ops.dispatch import Chooser, Implementation
 from triton_ops.values import TensorSpec
 from triton_ops_kernels.choosers.common import WIDE, by_kernel, first_reason, kernel_module, of_dtype, on_gpu
 
@@ -19,7 +19,7 @@ def softmax_chooser() -> Chooser:
         "exponentials": Implementation(_by_hand),
         **by_kernel("softmax", _kernel, _kernel_takes, _kernel_values),
     }
-    return choose(  # type: ignore[no-any-return]
+    return Chooser(
         implementations, name="choose_softmax",
         schema="(Tensor x, int dim=-1) -> Tensor", arguments=_arguments, dtypes=("bfloat16", "float16", "float32"),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from triton_ops.backend import TritonKernel
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.space import Config
-from triton_ops.values import ALIGNMENT_BYTES, TensorSpec, dtype_name, is_fake
+from triton_ops.values import ALIGNMENT_BYTES, TensorSpec, is_fake
 from triton_ops_kernels import call
 from triton_ops_kernels.gated_mlp import kernel, problems
 from triton_ops_kernels.jit import INTERPRETED
@@ -63,7 +63,7 @@ def validate_gated_mlp_inputs(
     tensors = {"x": x, "gate_weight": gate_weight, "up_weight": up_weight}
     call.check_placement(tensors, on_cpu=INTERPRETED)
     call.check_dtypes({"x": x}, problems.DTYPES)
-    call.check_dtypes({"gate_weight": gate_weight, "up_weight": up_weight}, (dtype_name(x.dtype),))
+    call.check_dtypes({"gate_weight": gate_weight, "up_weight": up_weight}, (x.dtype,))
     _check_rows(x)
     call.check_activation(activation, problems.ACTIVATIONS)
     call.check_rank("x", x.shape, "[batch, seq, hidden]")
@@ -77,8 +77,7 @@ def validate_gated_mlp_inputs(
 def _check_rows(x: torch.Tensor) -> None:
     """Check that the tokens of all sequences are evenly apart, so that they are the rows of one matrix."""
     if x.ndim == 3 and min(x.shape[:2]) > 1 and x.stride(0) != x.shape[1] * x.stride(1):
-        fault = "has the strides {}: its tokens are not evenly apart"
-        raise call.wrong_strides("x", x, fault, "pass x.contiguous()")
+        raise TensorSpec.strides_error(x, "x", "has tokens that are not evenly apart", "pass x.contiguous()")
 
 
 def check_own_config(config: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> None:

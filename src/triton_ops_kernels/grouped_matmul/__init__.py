@@ -9,7 +9,7 @@ from triton_ops.backend import TritonKernel
 from triton_ops.dispatch import compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.space import Config
-from triton_ops.values import TensorSpec, dtype_name
+from triton_ops.values import TensorSpec
 from triton_ops_kernels import call
 from triton_ops_kernels.grouped_matmul import problems
 from triton_ops_kernels.grouped_matmul.kernel import grid, grouped_matmul_kernel
@@ -37,7 +37,7 @@ def validate_grouped_matmul_inputs(
     indices = {"ends": ends} if gather is None else {"ends": ends, "gather": gather}
     call.check_placement({"x": x, "weight": weight, **indices}, on_cpu=INTERPRETED)
     call.check_dtypes({"x": x}, problems.DTYPES)
-    call.check_dtypes({"weight": weight}, (dtype_name(x.dtype),))
+    call.check_dtypes({"weight": weight}, (x.dtype,))
     call.check_dtypes(indices, _WHOLE)
     call.check_contiguous(indices)
     call.check_rank("x", x.shape, "[rows, K]")

@@ -10,7 +10,7 @@ from triton_ops.backend import StagedKernel, TritonKernel
 from triton_ops.base import require
 from triton_ops.dispatch import compilable
 from triton_ops.space import Config
-from triton_ops.values import TensorSpec, dtype_name
+from triton_ops.values import TensorSpec
 from triton_ops_kernels import call
 from triton_ops_kernels.jit import INTERPRETED
 from triton_ops_kernels.matmul import kernel, problems
@@ -18,6 +18,11 @@ from triton_ops_kernels.tiles import check_loads
 
 if TYPE_CHECKING:
     import torch
+
+
+def output_dtype(a: torch.Tensor) -> torch.dtype:
+    """The dtype of a product of `a`: that of the factors, and bfloat16 for 8-bit floats."""
+    return a.dtype if a.element_size() > 1 else require("torch", "matmul").bfloat16
 
 
 def validate_matmul_inputs(
@@ -39,9 +44,9 @@ def validate_matmul_inputs(
     inputs = {"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}
     call.check_placement(inputs if out is None else {**inputs, "out": out}, on_cpu=INTERPRETED)
     call.check_dtypes({"a": a}, problems.DTYPES)
-    call.check_dtypes({"b": b}, (dtype_name(a.dtype),))
+    call.check_dtypes({"b": b}, (a.dtype,))
     if out is not None:
-        call.check_dtypes({"out": out}, (problems.OUTPUT_DTYPES[dtype_name(a.dtype)],))
+        call.check_dtypes({"out": out}, (output_dtype(a),))
     if bias is not None:
         call.check_dtypes({"bias": bias}, problems.BIAS_DTYPES)
         call.check_contiguous({"bias": bias})
@@ -165,9 +170,8 @@ def _multiply(
     tune: bool = False,
 ) -> torch.Tensor:
     M, N, _ = validate_matmul_inputs(a, b, out=out, bias=bias, activation=activation)
-    dtype = dtype_name(a.dtype)
     if out is None:
-        out = a.new_empty((M, N), dtype=getattr(require("torch", "matmul"), problems.OUTPUT_DTYPES[dtype]))
+        out = a.new_empty((M, N), dtype=output_dtype(a))
     values = problems.launch_values(a, b, out)
     if _KERNEL.launches(out):
         _KERNEL.run(values, a.device, config, tune, bias=bias, ACTIVATION=activation)

@@ -40,8 +40,8 @@ def inside(rows):
 
 
 REFUSED = {
-    "sparse": (lambda: softmax(drawn(3, 4).to_sparse()), "KernelTypeError", "x is a sparse_coo tensor"),
-    "nested": (nested, "KernelTypeError", "x is a nested tensor"),
+    "sparse": (lambda: softmax(drawn(3, 4).to_sparse()), "KernelTypeError", "x is of layout torch.sparse_coo"),
+    "nested": (nested, "KernelTypeError", "x is nested"),
     "meta": (lambda: softmax(drawn(3, 4).to("meta")), "DeviceError", "x is on meta"),
     "config that is no mapping": (lambda: layer_norm(drawn(3, 4), config=3), "SettingsError", "config is 3"),
     "tune that is no bool": (lambda: softmax(drawn(3, 4), tune="yes"), "SettingsError", "tune is 'yes'"),

@@ -264,7 +264,7 @@ def test_an_argument_that_is_no_tensor_is_a_type_error():
 
 
 def on(device):
-    return SimpleNamespace(device=torch.device(device), data_ptr=None, untyped_storage=None, stride=None)
+    return SimpleNamespace(device=torch.device(device), layout=torch.strided)
 
 
 def test_tensors_of_two_gpus_are_a_device_error():

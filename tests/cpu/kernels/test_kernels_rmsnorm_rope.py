@@ -235,7 +235,7 @@ def test_cpu_tensors_are_a_device_error_before_anything_else():
 
 def test_tensors_of_two_gpus_are_a_device_error():
     def on(device):
-        return SimpleNamespace(device=torch.device(device), data_ptr=None, untyped_storage=None, stride=None)
+        return SimpleNamespace(device=torch.device(device), layout=torch.strided)
 
     with pytest.raises(DeviceError, match="sin is on cuda:1 and x on cuda:0") as raised:
         fused_rmsnorm_rope(on("cuda:0"), on("cuda:0"), on("cuda:0"), on("cuda:1"))
