@@ -158,9 +158,9 @@ def fp8_gemm(
         ShapeMismatchError: A rank is not 2, K differs, a scale or the bias has another shape, or strides reach 2^23
             elements.
         UnknownTunableError: `config` lacks a tunable, or names another.
-        ConfigValueError: `config` holds what the kernel does not take, or asks for tensor descriptors of matrices that
-            cannot have them, or for the form in Gluon where it cannot compute the product.
-        SettingsError: `config` is no mapping, or `tune` no bool.
+        ConfigValueError: `config` is no mapping, holds what the kernel does not take, or asks for tensor descriptors of
+            matrices that cannot have them, or for the form in Gluon where it cannot compute the product.
+        SettingsError: `tune` is no bool.
 
     Cost: 2MNK operations; reads A and B and writes C once where L2 holds the tiles in flight; no host sync. The first
     call of a config, dtype and stride class compiles: 0.1 to some seconds.

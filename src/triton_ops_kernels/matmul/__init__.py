@@ -140,10 +140,10 @@ def matmul(
         UnsupportedDtypeError: `a` or `bias` has another dtype, or that of `b` or `out` does not go with that of `a`.
         ShapeMismatchError: A rank is not 2, K differs, `out` is not [M, N], `bias` is not [N] or has gaps, `out` is
             expanded, or strides reach 2^23 elements.
-        SettingsError: The activation is not known, `config` is no mapping, or `tune` no bool.
+        SettingsError: The activation is not known, or `tune` is no bool.
         UnknownTunableError: `config` lacks a tunable, or names another.
-        ConfigValueError: `config` holds what the kernel does not take, or asks for tensor descriptors of matrices that
-            cannot have them.
+        ConfigValueError: `config` is no mapping, holds what the kernel does not take, or asks for tensor descriptors of
+            matrices that cannot have them.
 
     Cost: 2MNK operations; reads A and B and writes C once where L2 holds the tiles in flight; no host sync. The parts
     of shared tiles are written and read once more in float32, in memory of torch's allocator. The first call of a

@@ -43,7 +43,7 @@ REFUSED = {
     "sparse": (lambda: softmax(drawn(3, 4).to_sparse()), "KernelTypeError", "x is of layout torch.sparse_coo"),
     "nested": (nested, "KernelTypeError", "x is nested"),
     "meta": (lambda: softmax(drawn(3, 4).to("meta")), "DeviceError", "x is on meta"),
-    "config that is no mapping": (lambda: layer_norm(drawn(3, 4), config=3), "SettingsError", "config is 3"),
+    "config that is no mapping": (lambda: layer_norm(drawn(3, 4), config=3), "ConfigValueError", "config is 3"),
     "tune that is no bool": (lambda: softmax(drawn(3, 4), tune="yes"), "SettingsError", "tune is 'yes'"),
     "tile": (lambda: product(BM=24), "ConfigValueError", "BM is 24"),
     "no stage": (lambda: product(num_stages=0), "ConfigValueError", "num_stages is 0"),
