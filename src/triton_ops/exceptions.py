@@ -33,11 +33,11 @@ An error has its facts as attributes, can be pickled between processes, and may 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import numbers
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class TritonKernelError(Exception):
         return self
 
     @classmethod
-    @contextmanager
+    @contextlib.contextmanager
     def when(cls, what: str, hint: str = "", *kinds: type[Exception]) -> Iterator[None]:
         """Inside, an error of these kinds, or an `OSError`, is this error: what cannot be done, and the reason.
 
@@ -230,14 +230,15 @@ class SettingsError(TritonKernelError, ValueError):
     ) -> Any:  # fmt: skip
         """A number that somebody gives, if it is at least so much, or positive for None; else the error is raised.
 
-        A truth value and a NaN are no numbers; infinity is one where it need not be finite.
+        A truth value and a NaN are no numbers; what no float holds is one where it need not be finite.
         """
         is_number = isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
-        if is_number and (value > 0 if least is None else value >= least) and not (finite and value == math.inf):
-            return value
+        with contextlib.suppress(OverflowError):  # an int that no float holds
+            if is_number and (value > 0 if least is None else value >= least) and (not finite or math.isfinite(value)):
+                return value
         kind = "whole number" if whole else "finite number" if finite else "number"
         allowed = f"positive {kind}" if least is None else f"{kind} of {least} or more"
-        raise cls(f"{what} is {value!r}; it must be a {allowed}", hint=hint)
+        raise cls(f"{what} is {value!r:.80}; it must be a {allowed}", hint=hint)
 
 
 _EXTRAS = {

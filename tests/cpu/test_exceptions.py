@@ -52,7 +52,7 @@ def test_all_lists_every_error_of_the_module():
     assert sorted(name for name in result if name != "Any") == exceptions.__all__
 
 
-@pytest.mark.parametrize("value", [True, "3", None, math.nan, math.inf, 0, 1 + 0j, [1]])
+@pytest.mark.parametrize("value", [True, "3", None, math.nan, math.inf, 10**400, 0, 1 + 0j, [1]])
 def test_what_is_no_positive_number_is_a_settings_error_that_says_what_it_must_be(value):
     with pytest.raises(
         exceptions.SettingsError, match=r"^the weight is .*; it must be a positive finite number \(hint: 1\)$"
@@ -70,7 +70,6 @@ def test_a_number_has_a_least_value_may_have_to_be_whole_and_may_be_infinite_whe
     for value in (0, 1.0, math.inf):
         with pytest.raises(exceptions.SettingsError, match="it must be a whole number of 1 or more"):
             checked("k", value, 1, whole=True)
-    assert checked("k", 10**400) == 10**400
 
 
 def test_trees_in_the_docstring_name_every_error_and_warning_once():

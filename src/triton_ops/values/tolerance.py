@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 from triton_ops.base import excerpt
 from triton_ops.exceptions import KernelTypeError, SettingsError
@@ -37,16 +36,11 @@ class Tolerance:
     bitwise: bool | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("relative", "0 or more"), ("absolute", "0 or more"), ("times", "more than 0")):
-            value = getattr(self, name)
-            if value is None and name == "relative":
+        for name, least in (("relative", 0), ("absolute", 0), ("times", None)):
+            if (value := getattr(self, name)) is None and name == "relative":
                 continue
-            number = _finite(value)
-            if number is None or number < 0 or (name == "times" and number == 0):
-                raise SettingsError(
-                    f"the tolerance's {name} is {excerpt(value)}; it must be a finite number, {least}",
-                    hint="leave it out for the rule; 0.02 allows 2 %",
-                )
+            hint = "leave it out for the rule; 0.02 allows 2 %"
+            number = float(SettingsError.checked(f"the tolerance's {name}", value, least, hint=hint))
             object.__setattr__(self, name, abs(number))  # plain, whatever library it is from, for keys and run logs
         if self.bitwise is not None and not _is_bool(self.bitwise):
             raise SettingsError(
@@ -81,8 +75,8 @@ class Tolerance:
             return _RULE
         if isinstance(tolerance, Tolerance):
             return tolerance
-        if _is_number(tolerance):
-            return Tolerance(relative=tolerance)
+        if isinstance(tolerance, Real) and not _is_bool(tolerance):
+            return Tolerance(relative=cast(float, tolerance))
         raise SettingsError(
             f"tolerance is {excerpt(tolerance)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
         )
@@ -90,19 +84,6 @@ class Tolerance:
 
 def _is_bool(value: Any) -> bool:
     return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's, in its two names
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not _is_bool(value)
-
-
-def _finite(value: Any) -> float | None:
-    """A number of any library as a float; None for anything else, and for what no float holds."""
-    try:
-        number = float(value) if _is_number(value) else math.nan
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 _RULE = Tolerance()  # for verdicts, unchanged
