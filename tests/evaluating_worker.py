@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 
 from triton_ops.processes import Child, import_heavy, strays
@@ -24,10 +25,18 @@ def open_files():
 
 
 def main():
-    """Answer until the pipe is closed; an expression of the value `...` has answered by itself, or not at all."""
+    """Answer until the pipe is closed, what `Workers` ask from a copy.
+
+    An expression of the value `...` has answered by itself, or not at all.
+    """
     child = Child()
+
+    def value_of(text):
+        return eval(text, {**NAMES, "open_files": open_files, "child": child})
+
     if child.await_task():
-        for text in child.messages():
-            value = eval(text, {**NAMES, "open_files": open_files, "child": child})
-            if value is not ...:
+        for asked in child.messages():
+            if not isinstance(asked, str):
+                child.send_from_copy(partial(asked.answered_by, value_of))
+            elif (value := value_of(asked)) is not ...:
                 child.send(value)

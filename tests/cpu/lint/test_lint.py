@@ -119,6 +119,8 @@ def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it
     assert "another branch ends the index" in elsewhere["last_block_by_a_test", "missing-mask"]
     assert {("rows_of_a_weight", "missing-mask"), ("loop_to_a_loaded_end", "missing-mask")} <= elsewhere.keys()
     assert "M is a size that is no constant beside it" in elsewhere["width_beside_rows", "over-specialised"]
+    (reading,), _, _ = readings_of(f"{FOLDER / 'host_descriptors.py'}:product_good")
+    assert reading.uses.pointers.keys() == reading.uses.descriptors.keys() == {"a", "b", "c"}
     described = {(one.kernel, one.rule): one.why for one in linted("host_descriptors").undecided}
     assert "of the descriptor ends callers say" in described["softmax_up_to_an_argument", "wrong-identity"]
 

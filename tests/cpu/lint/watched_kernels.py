@@ -38,6 +38,12 @@ def fill_rows_bad(out, stride, columns, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def mark_bad(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n, other=0) > 0.5, mask=at < n)  # shows: unwritten
+
+
+@triton.jit
 def scatter_good(x, index, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     where = tl.load(index + at, mask=at < n, other=0)
@@ -125,6 +131,8 @@ def together():
     fill_rows_bad[(5,)](rows[1], 37, 37, BLOCK=64)
     double_good[grid](x, n, BLOCK=64)
     reverse_bad[grid](x, n, BLOCK=64)
+    marks = torch.empty(n, dtype=torch.bool)
+    mark_bad[(1,)](x, marks, 64, BLOCK=64)
     total = torch.zeros(1)
     add_up_good[grid](x, total, n, BLOCK=64)
     take_turns[grid](outs[0], torch.zeros(1, dtype=torch.int32), BLOCK=64)
@@ -132,7 +140,7 @@ def together():
     far_bad[(1,)](small, torch.ones(2_000_000), torch.empty(64), 64, 1_000_000, BLOCK=64)
     for tuned in (tuned_bad, own_tuned_bad):
         tuned[lambda meta: (triton.cdiv(60, meta["BLOCK"]),)](small[:60].clone(), torch.empty(60), 60)
-    return *outs, *rows, total, x
+    return *outs, *rows, marks, total, x
 
 
 def _gathered(n: int = 1000):

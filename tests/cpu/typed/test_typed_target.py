@@ -15,6 +15,7 @@ pytest.importorskip("triton")
 import torch
 import triton
 
+from triton_ops.backend import Operation, Packed
 from triton_ops.exceptions import KernelTypeError, SettingsError, ShapeMismatchError, TargetError, UnknownTunableError
 from triton_ops.typed import TypedProblem, TypedTarget
 from triton_ops.values import TensorSpec
@@ -77,6 +78,13 @@ def test_the_list_of_a_decorator_is_the_space(name):
     config = operation.space.default_config
     grid = operation.kernel.grid({**operation.values, **config})
     assert grid == ((1,) if name == "below" else (triton.cdiv(1000, config["BLOCK"]),))
+
+
+def test_another_process_is_sent_a_launch_without_its_decorator():
+    launch = loaded("listed")
+    sent = Packed.loaded(Packed.of(launch, by_value=True).content)
+    assert (type(sent), sent.device, configs_of(sent)) == (Operation, launch.device, configs_of(launch))
+    assert sent.problem().arguments == launch.problem().arguments
 
 
 def test_the_grid_of_a_value_that_a_list_lacks_is_known():
