@@ -132,7 +132,7 @@ class Index:
         if len(self.term.parts) == 1:
             return True
         (names, *others) = [_count_of(one, counts) for one in counters] or [set()]
-        heads = all({str(one.operands[0]) for one in m if one.name == "argument"} & names for m in whole)
+        heads = all(names.intersection(one.argument for one in m) for m in whole)
         return len(self.term.parts) == 2 and not others and heads
 
     @property
@@ -236,4 +236,4 @@ def _upper(condition: Term, symbol: Term) -> Iterator[Term]:
 
 def root_name(access: AccessFact) -> str:
     """The name of the argument that an access begins from; `memory` if it was loaded."""
-    return str(access.root.operands[0]) if access.root.name == "argument" else "memory"
+    return access.root.argument or "memory"

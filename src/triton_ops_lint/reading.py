@@ -160,8 +160,8 @@ class KernelReading(ReadSource):
         values: dict[str, set[bool]] = {}
         for one in variant.facts.accesses:
             value = one.value.term if one.kind == "store" and one.value is not None else None
-            if value is not None and one.root.name == "argument" and value.name != "number":
-                values.setdefault(one.root.operands[0], set()).add(KernelFacts.does(value) == "counts")
+            if value is not None and one.root.argument and value.name != "number":
+                values.setdefault(one.root.argument, set()).add(KernelFacts.does(value) == "counts")
         names = [name for name, counts in values.items() if counts == {True}]
         types = {**variant.guess.types, **dict.fromkeys(names, "*i32")}
         return (self._read(replace(variant.guess, types=types)) if names else None) or variant

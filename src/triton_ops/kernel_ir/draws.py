@@ -222,7 +222,7 @@ def _extents(conditions: Sequence[Term], sign: int = 0) -> set[Term]:
     """The arguments that bound something in comparisons, alone and with factors of this sign, or any at 0."""
     sums = (one.operands[0] for condition in conditions for one in condition.comparisons() if one.name == AT_LEAST_ZERO)
     monomials = (monomial for one in sums for monomial, factor in one.parts.items() if factor * sign >= 0)
-    return {monomial[0] for monomial in monomials if len(monomial) == 1 and monomial[0].name == "argument"}
+    return {monomial[0] for monomial in monomials if len(monomial) == 1 and monomial[0].argument}
 
 
 _TESTS: dict[str, Callable[[list[Numbers]], Any]] = {

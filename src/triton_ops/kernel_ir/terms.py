@@ -77,12 +77,17 @@ class Term:
         return int(self.operands[0][1]) if len(self.operands) == 1 and self.operands[0][0] == () else None
 
     @property
+    def argument(self) -> str:
+        """The name of the argument that a symbol is; empty for any other term."""
+        return str(self.operands[0]) if self.name == "argument" else ""
+
+    @property
     def lone_argument(self) -> tuple[str, int]:
         """Name and factor of the argument of which it is a multiple, plus a number; no name for any other term."""
         symbols = [(m, c) for m, c in self.parts.items() if m]
-        if len(symbols) != 1 or len(symbols[0][0]) != 1 or symbols[0][0][0].name != "argument":
+        if len(symbols) != 1 or len(symbols[0][0]) != 1 or not symbols[0][0][0].argument:
             return "", 0
-        return str(symbols[0][0][0].operands[0]), symbols[0][1]
+        return symbols[0][0][0].argument, symbols[0][1]
 
     @property
     def conjuncts(self) -> tuple[Term, ...]:
@@ -111,7 +116,7 @@ class Term:
     @property
     def arguments(self) -> set[str]:
         """Names of the kernel's arguments inside of it."""
-        return {one.operands[0] for one in self.named("argument")}
+        return {one.argument for one in self.named("argument")}
 
     def named(self, *names: str) -> list[Term]:
         """The terms of these names that it is made of."""

@@ -66,7 +66,7 @@ def _sharing(kernel: KernelReading, variant: Variant, access: AccessFact) -> str
     loads = access.offset.named("load")
     alone = bool(loads) and not access.offset.inside & axes  # a block that begins where data says is its own
     one_element = alone and not all(_is_bound(facts, one) for one in loads)
-    if access.root.name != "argument" or one_element or any(one.inside & axes for one in loads):
+    if not access.root.argument or one_element or any(one.inside & axes for one in loads):
         return "the address is data, so that any program may add to any element"
     return ""
 
@@ -173,7 +173,7 @@ def _narrow_step(kernel: KernelReading, variant: Variant, access: AccessFact) ->
 def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Loads of what a neighbouring program stores in the same launch."""
     facts, terms = variant.facts, variant.facts.terms
-    stores = [one for one in facts.accesses if one.kind == "store" and one.root.name == "argument" and not one.loops]
+    stores = [one for one in facts.accesses if one.kind == "store" and one.root.argument and not one.loops]
     own = {(one.root, one.offset) for one in stores}
     for load in (one for one in facts.accesses if one.kind == "load" and not one.loops):
         for store in stores if (load.root, load.offset) not in own else ():  # else it stores them too
@@ -327,7 +327,7 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
         heads = {one for one in beside if any(part.operands[1].arguments for part in one.named("remainder"))}
         orders = {_is_outer(kernel, product, term) for term in beside - heads}  # few, and not widened for their number
         is_outer = not beside or (True in orders and False not in orders)
-        if product in wide and not beside and any(one.name == "argument" for m in product.parts for one in m):
+        if product in wide and not beside and any(one.argument for m in product.parts for one in m):
             yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
         elif product.named("load") or _is_smaller(facts, product, products | set(wide)):
             continue  # as wide as what the tensor holds, or of a tensor that is full long after another

@@ -70,7 +70,7 @@ def _contiguous(variant: Variant) -> Variant:
         arguments = {one.lone_argument[0] for one in strides} - {""}
         if len(strides) < sum(extent > 1 for extent in access.type.shape):  # an index is a remainder or the like
             factors = (m for m in access.offset.parts if len(m) > 1)
-            arguments |= {str(one.operands[0]) for m in factors for one in m if one.name == "argument"}
+            arguments |= {one.argument for m in factors for one in m} - {""}
         is_known = any(one.constant in (1, -1) for one in strides) or guess.ones & access.offset.arguments
         last |= {max(arguments, key=names.index)} if arguments and not is_known else set()
     return replace(variant, guess=replace(guess, ones=guess.ones | last))
@@ -262,7 +262,7 @@ def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
 
 def _odd_part(sums: dict[tuple[Term, ...], int], item: int) -> int | None:
     """The number that keeps a sum from being a multiple of a word; None if it is one, or if data says."""
-    even = {m: EVEN if any(one.name == "argument" for one in m) else 1 for m in sums}
+    even = {m: EVEN if any(one.argument for one in m) else 1 for m in sums}
     remainders = [(m, c) for m, c in sums.items() if gcd(c * even[m] * item, _WIDEST_BYTES) < _NARROW_BYTES]
     if len(remainders) != 1 or remainders[0][0] != ():
         return None

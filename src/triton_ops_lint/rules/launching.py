@@ -111,22 +111,18 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
         return False  # one block has all of it
     if not any(_counts(term, name) and term.named("program_id", "num_programs") for term in ends):
         return bool(pitches) and not any(one.named("index") for monomial in pitches for one in monomial)
-    steps = (monomial for monomial in pitches if any(_is_argument(one, name) for one in monomial))
+    steps = (monomial for monomial in pitches if any(one.argument == name for one in monomial))
     by_rows = any(one.name in _PLACES for monomial in steps for one in monomial)
     return not (by_rows and any(one.stride.constant is not None for one in ended)) and not _is_of_columns(
         plain, name, ended
     )
 
 
-def _is_argument(term: Term, name: str) -> bool:
-    return term.name == "argument" and term.operands[0] == name
-
-
 def _counts(term: Term, name: str) -> bool:
     """Check whether an argument is part of a term, but for what is divided by it alone, as programs are by heads."""
     divides = term.name in ("quotient", "remainder") and term.operands[1].lone_argument == (name, 1)
     inner = term.operands[:1] if divides else term.direct()
-    return _is_argument(term, name) or any(name in one.arguments and _counts(one, name) for one in inner)
+    return term.argument == name or any(name in one.arguments and _counts(one, name) for one in inner)
 
 
 def _is_of_columns(variant: Variant, name: str, ends: Sequence[Index]) -> bool:
@@ -306,7 +302,7 @@ def _limits(variant: Variant, chosen: Callable[[Index], bool]) -> set[str]:
     stepping = (one for one in indices if any(symbol.name == "program_id" for symbol in one.stepping))
     bounds = (bound for index in stepping for bound in index.bounds if bound.fits)
     lone = (m[0] for bound in bounds for m in bound.last.parts if len(m) == 1)  # a product ends several axes as one
-    return {str(one.operands[0]) for one in lone if one.name == "argument"}
+    return {one.argument for one in lone} - {""}
 
 
 def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> set[str]:

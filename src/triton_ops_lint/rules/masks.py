@@ -199,7 +199,7 @@ def _is_read_on(index: Index) -> bool:
     apart = (monomial for one in others for monomial in index.facts.terms.add((1, one), (-1, mine.offset)).parts)
     along = ([*monomial] for monomial in apart if all(monomial.count(one) >= stride.count(one) for one in stride))
     steps = (one for monomial in along for one in monomial if one not in stride)
-    return any(one.name == "argument" or one.named("load") for one in steps)
+    return any(one.argument or one.named("load") for one in steps)
 
 
 def _is_of_branch(index: Index) -> bool:
@@ -435,7 +435,7 @@ def _from_start(index: Index) -> bool:
     """Check whether the address begins from the argument itself, and the index is a plain one of programs."""
     rest = [m for m in index.access.offset.parts if any(one.name in ("argument", "load", "carried") for one in m)]
     names = {one.name for one in index.term.inner()}
-    return not rest and names <= {"sum", "program_id", "index"} and index.access.root.name == "argument"
+    return bool(index.access.root.argument) and not rest and names <= {"sum", "program_id", "index"}
 
 
 def _exclusive(variant: Variant) -> set[str]:

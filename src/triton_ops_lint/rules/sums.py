@@ -298,7 +298,7 @@ def _doubt(kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Ter
             if described and facts.terms.index(one.axis).number in other.inside:
                 return f"`{other.words}` leaves lanes out too, and where the tensor of the descriptor ends callers say"
             apart = [m for m in facts.terms.add((1, other.operands[0]), (-1, condition.operands[0])).parts if m]
-            if len(apart) > 1 and all(len(m) == 1 and m[0].name == "argument" for m in apart):
+            if len(apart) > 1 and all(len(m) == 1 and m[0].argument for m in apart):
                 return f"`{other.words}` leaves lanes out too, and which limit is the smaller one is not in the file"
     return _doubt_of_data(facts, fact, condition)
 
