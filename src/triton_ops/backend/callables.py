@@ -42,7 +42,6 @@ import inspect
 import platform
 import re
 import subprocess
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -53,7 +52,7 @@ from typing import Any
 from triton_ops.backend.origins import Home, Layers
 from triton_ops.backend.reader import Reader, ReadValue
 from triton_ops.backend.roles import Arguments, Executable, Kernel
-from triton_ops.base import NamedFile, fingerprint, installed_version, is_as_published
+from triton_ops.base import BoundedDict, NamedFile, fingerprint, installed_version, is_as_published
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.settings import triton_options, triton_program
 from triton_ops.space import Config
@@ -92,8 +91,6 @@ class Source:
         source = Source(fingerprint(reader.parts), reader.unknown, reader.packages, reader.interpreted, home.by_content)
         if reader.fixed and reader.unknown is None:
             _sources[id(function)] = (function, source, reader.values_read)
-            if len(_sources) > _MOST_KEPT:
-                _sources.popitem(last=False)
         return source
 
     @staticmethod
@@ -123,7 +120,7 @@ class Source:
         return {**({"source": whole.fingerprint} if whole.by_content else texts), **unknown}
 
 
-_sources: OrderedDict[int, tuple[Any, Source, list[ReadValue]]] = OrderedDict()
+_sources = BoundedDict[int, tuple[Any, Source, list[ReadValue]]](_MOST_KEPT)
 
 
 _PTXAS = ("ptxas", "ptxas-blackwell")

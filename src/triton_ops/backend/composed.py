@@ -264,13 +264,9 @@ class FormsKernel(ComposedKernel):
         if strange := [name for name in names if name not in known_names and name != self.tunable]:
             message = f"no form of {self.name} has a parameter {', '.join(strange)}"
             raise UnknownTunableError(message, hint="correct the tunable's name")
-        if self.tunable not in names:
-            forms = [self.forms[str(self.default)]]
-        elif isinstance(tunables, Mapping) and str(tunables[self.tunable]) in self.forms:
-            forms = [self.forms[str(tunables[self.tunable])]]
-        else:
-            forms = list(self.forms.values())
-        for form in forms:
+        config = tunables if isinstance(tunables, Mapping) else {}
+        value = str(config.get(self.tunable) if self.tunable in names else self.default)
+        for form in [self.forms[value]] if value in self.forms else self.forms.values():
             own_names = [name for name in names if name in _names(form) | TritonKernel.LAUNCH_OPTIONS]
             own = {name: tunables[name] for name in own_names} if isinstance(tunables, Mapping) else own_names
             form.check(own, self._given(form, arguments))

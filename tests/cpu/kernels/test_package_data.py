@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 
@@ -364,7 +363,7 @@ def test_what_a_kernel_is_known_by_names_no_module_and_no_bytecode(monkeypatch):
             every.append(self.parts)
 
     monkeypatch.setattr(callables, "Reader", Noted)
-    monkeypatch.setattr(callables, "_sources", OrderedDict())
+    monkeypatch.setattr(callables, "_sources", {})
     for name in kernels.names():
         kernels.load(name).kernel.identity  # noqa: B018
     texts = {text for parts in every for text in parts.values() if not text.startswith("Module(body=[FunctionDef(")}
@@ -374,7 +373,7 @@ def test_what_a_kernel_is_known_by_names_no_module_and_no_bytecode(monkeypatch):
 
 def test_how_a_package_is_imported_is_no_part_of_a_kernel(monkeypatch):
     def identity():
-        monkeypatch.setattr(callables, "_sources", OrderedDict())
+        monkeypatch.setattr(callables, "_sources", {})
         return dict(kernels.load("matmul").kernel.identity)
 
     before = identity()
