@@ -380,8 +380,10 @@ def code_folders() -> dict[str, tuple[Path, str]]:
     }
 
 
-def inductor_cache_dir() -> Path:
-    """Inductor's folder of compiled code: the variable's, else one in the folder for temporary files."""
+def inductor_cache_dir(named: str | os.PathLike[str] | None = None) -> Path:
+    """Inductor's folder of compiled code: that named, else the variable's, else one in that for temporary files."""
+    if named is not None:
+        return expanded(named)
     if folder := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
         return Path(folder)
     import getpass

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from triton_ops.backend import Layers, Operation
+from triton_ops.backend import Arguments, Operation
 from triton_ops.base import require
 from triton_ops.benchmark import profile_of, time_ms
 from triton_ops.device import TorchDevice
@@ -178,7 +178,7 @@ class Called:
             device = device_for(self.device, operation.device, operation.name)
             arguments = operation.materialise(operation.problem(shape, dtype), device).keyword
             return lambda **values: operation(**values), arguments, device  # a kernel would be timed with one config
-        names = Layers.required(function)
+        names = Arguments.required(function)
         if names or target.problem.shapes or target.problem.dtype:
             lack = f"needs {', '.join(names)}" if names else "has no shape and no dtype to choose"
             raise TargetError(f"{target.text} {lack}", hint="name an Operation, or a function that needs no arguments")

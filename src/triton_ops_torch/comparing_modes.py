@@ -19,7 +19,6 @@ from triton_ops.base import require
 from triton_ops.evaluation import Contest
 from triton_ops.exceptions import SettingsError, TuningFailedError
 from triton_ops.request import Patience, TuneOptions
-from triton_ops.settings import cache_folder, expanded
 from triton_ops.values import Status, Tolerance
 from triton_ops_torch.backends import option_values
 from triton_ops_torch.compile_mode import (
@@ -119,8 +118,8 @@ def _collecting(folder: Any) -> Path:
     """The folder for logs and traces, which is made here: what cannot be kept is not worth minutes of compiling."""
     if not isinstance(folder, (str, Path)) or not str(folder):
         raise SettingsError(f"collect is {folder!r}; it must be the path of a folder", hint='collect="traces"')
-    path = expanded(folder)
-    with SettingsError.when(f"nothing can be collected in {path}", "name another folder"):
+    with SettingsError.when(f"nothing can be collected in {folder}", "name another folder", OSError, RuntimeError):
+        path = Path(folder).expanduser()
         path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -219,8 +218,8 @@ class Comparing:
         loaded = process.loaded
         self._contest.move(loaded.device_name)
         key = self._key = key_of(loaded.facts, self._contest.device, self._request.manner, self._request.warm)
-        root = Path(cache_folder(self._request.options.cache_dir))
-        self._folder = self._resources.enter_context(run_folder(root, key, resume=self._request.resume))
+        cache_dir, resume = self._request.options.cache_dir, self._request.resume
+        self._folder = self._resources.enter_context(run_folder(cache_dir, key, resume=resume))
         with self._contest.turn():
             self._contest.screen(process, process)
         if process.loss:
@@ -458,7 +457,7 @@ def tune_compile(
     request = request_of(
         model, inputs, modes=modes, training=training, loss=loss, tolerance=tolerance, warmup=warmup, seconds=seconds,
         compile_s=compile_s, logs=logs, why=bool(why), warm=bool(warm), resume=bool(resume), collect=collect,
-        options=TuneOptions(budget_s=budget_s, seed=seed, cache_dir=cache_folder(cache_dir), wait=bool(wait)),
+        options=TuneOptions(budget_s=budget_s, seed=seed, cache_dir=cache_dir, wait=bool(wait)),
     )  # fmt: skip
     with Comparing(request, follow) as comparing:
         return comparing.run()

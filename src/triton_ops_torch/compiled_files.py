@@ -46,7 +46,6 @@ from triton_ops import settings
 from triton_ops.base import CodeFolder, NamedFile, SealedFile, fingerprint, require
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.settings import expanded
 from triton_ops_torch.compile_mode import CompileMode
 from triton_ops_torch.mode_process import CallManner, Loaded
 
@@ -106,13 +105,13 @@ class RunFolder:
 
 
 @contextlib.contextmanager
-def run_folder(cache_dir: Path, key: str, *, resume: bool) -> Iterator[RunFolder]:
+def run_folder(cache_dir: str | Path | None, key: str, *, resume: bool) -> Iterator[RunFolder]:
     """The folder of a comparison, with its lock: a second comparison with the same key waits, since both would use one.
 
     A `CacheError` if there is no folder that only this user can write.
     """
     wait = "another process compares this model; waiting"
-    with CodeFolder(cache_dir / _FOLDER_NAME / key).held(cache_dir, _LOSS, wait) as path:
+    with CodeFolder.held(cache_dir, Path(_FOLDER_NAME, key), _LOSS, wait) as path:
         yield RunFolder(path, resume=resume)
 
 
@@ -323,7 +322,7 @@ class CacheContent:
 
         None is the folder that torch would use now; what was written in the last `older_s` seconds is left out.
         """
-        folder = (settings.inductor_cache_dir() if path is None else expanded(path)).absolute()
+        folder = settings.inductor_cache_dir(path).absolute()
         if not os.path.lexists(folder):
             return cls(path=str(folder), exists=False)
         return _Walk(older_s, remove=False).content(folder)

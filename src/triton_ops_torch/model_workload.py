@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend import Arguments, CandidateError, Layers, Protection
+from triton_ops.backend import Arguments, CandidateError, Protection
 from triton_ops.base import require
 from triton_ops.evaluation import ReferenceResults, kept
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
@@ -105,18 +105,11 @@ def check_model(model: Any, inputs: Any, loss: Any) -> None:
             f"inputs is None, and the model is a {type(model).__name__}, not a factory",
             hint="give (model, (x,)), or a factory, which returns (model, (x,))",
         )
-    if inputs is None and (needed := _needed(model)):
+    if inputs is None and (needed := Arguments.required(model)):
         raise TargetError(
             f"{getattr(model, '__name__', model)} needs {', '.join(needed)}, and a factory is called without arguments",
             hint="name a function that takes nothing and returns the model and its inputs: (model, (x,))",
         )
-
-
-def _needed(factory: Callable[..., Any]) -> list[str]:
-    try:
-        return Layers.required(factory)
-    except (TypeError, ValueError):  # a builtin, which does not tell
-        return []
 
 
 def shapes_text(call: Arguments) -> str:

@@ -174,13 +174,6 @@ class Layers:
         return parameters
 
     @staticmethod
-    def required(function: Callable[..., object]) -> list[str]:
-        """The names of the parameters that every call gives; raises as `parameters_of` does."""
-        variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-        parameters = Layers.parameters_of(function).values()
-        return [each.name for each in parameters if each.default is each.empty and each.kind not in variable]
-
-    @staticmethod
     def of(function: Any) -> list[Any]:
         """A kernel with the kernels below its decorators, the innermost last."""
         layers = [function]

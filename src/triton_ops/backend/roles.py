@@ -14,6 +14,7 @@ import copy
 import errno
 import functools
 import importlib
+import inspect
 import math
 import re
 import traceback
@@ -169,6 +170,15 @@ class Arguments:
     def is_array(value: object) -> bool:
         """Tell whether `value` is a NumPy array, told without importing NumPy."""
         return any((kind.__module__, kind.__name__) == ("numpy", "ndarray") for kind in type(value).__mro__)
+
+    @staticmethod
+    def required(function: Callable[..., object]) -> list[str]:
+        """The names of those that every call of a function gives; none of a builtin, which may not tell."""
+        variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+        with contextlib.suppress(ValueError):
+            parameters = inspect.signature(function).parameters.values()
+            return [each.name for each in parameters if each.default is each.empty and each.kind not in variable]
+        return []
 
     @classmethod
     def given(cls, args: object, kwargs: object) -> Arguments:

@@ -23,6 +23,7 @@ import platformdirs
 from triton_ops.base.folders import OTHERS, Folder, flags, left_behind, user
 from triton_ops.base.texts import warn, warn_once
 from triton_ops.exceptions import CacheError
+from triton_ops.settings import cache_folder
 
 with contextlib.suppress(ImportError):  # not on Windows
     import fcntl
@@ -143,16 +144,17 @@ class CodeFolder:
             raise PermissionError(errno.EPERM, "another user could write it", str(here))
         return here
 
+    @staticmethod
     @contextlib.contextmanager
-    def held(self, root: Path, loss: str, wait: str) -> Iterator[Path]:
-        """The private folder, below a folder that is made first, while no other process has it.
+    def held(cache_dir: str | Path | None, name: Path, loss: str, wait: str) -> Iterator[Path]:
+        """A private folder of this name in the folder of records, which is made, while no other process has it.
 
         Where it is not private, a warning says the `loss`, and a temporary one serves, which is removed at the end.
         While another process has it, the `wait` is said once.
         """
-        Folder(root).ensure()
+        root = Folder(cache_folder(cache_dir)).ensure()
         try:
-            path = CodeFolder(self.path.absolute()).private()
+            path = CodeFolder(root / name).private()
         except OSError as error:
             warn("%s keeps no compiled code (%s): %s", error.filename, error.strerror, loss)
             with contextlib.ExitStack() as undo:
