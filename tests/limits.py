@@ -11,6 +11,7 @@ import time
 import pytest
 
 MOST = 5  # times the limit: a test that hangs ends and is named before a run of all tests would be given up
+ENOUGH_S = 3600.0  # to wait for what must come: if it does not, the limit of the test ends it
 _SOON_S = 1.0
 
 

@@ -118,10 +118,10 @@ def test_constraints_that_refuse_all_leave_nothing_to_ask(name, axes):
 @pytest.mark.parametrize("rules", [(), (Constraint("even", lambda T0, T8: (T0 + T8) % 2 == 0, "odd"),)], ids=len)
 def test_a_space_of_a_thousand_million_answers_at_once(name, rules):
     space = ConfigSpace(HUGE, rules)
-    start = time.monotonic()
+    start_s = time.process_time()
     searcher = make_searcher(name, space)
     result = searcher.ask(1) + searcher.ask(100)
-    assert time.monotonic() - start < 20  # 1 s on an idle machine; walking it all would take hours
+    assert time.process_time() - start_s < 20  # 1 s on an idle machine; walking it all would take hours
     assert len(set(result)) == 101
     assert all(config in space for config in result)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 
 import pytest
@@ -54,8 +53,6 @@ def test_questions_and_answers(station):
 def test_a_later_station_goes_on_from_what_worked(station):
     task = TuneProblem(target=nap, space=sums_space([]), device="cpu").request().checked()  # needs no torch
     assignment = Assignment.of(task, TuneOptions(effort="quick"), config(4.0))
-    start = time.monotonic()
     with closing(type(station)(assignment)) as later:
         assert later.attempt(config(1.0), None).rank < 1.0
         assert later.facts.baseline == config(4.0)
-    assert time.monotonic() - start < 60

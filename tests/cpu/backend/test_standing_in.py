@@ -9,6 +9,8 @@ import threading
 
 import pytest
 
+from tests.limits import ENOUGH_S
+
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
@@ -109,14 +111,14 @@ def test_a_thread_is_on_the_gpu_inside_of_the_block_and_as_others_after_it():
         seen.append(torch.zeros(1, device="cuda").is_cuda)
         double[(1,)](torch.empty(4, device="cuda"), 4, BLOCK=16)
         inside.set()
-        end.wait(60)
+        end.wait(ENOUGH_S)
         seen.append(torch.zeros(1).device.type)
 
     inside, told = threading.Event(), []
     with standing_in(H100, lambda *launch: told.append(launch)):
         thread = threading.Thread(target=work)
         thread.start()
-        inside.wait(60)
+        inside.wait(ENOUGH_S)
     end.set()
     thread.join()
     assert seen == [True, "cpu"]

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.limits import ENOUGH_S
 from triton_ops.base import AppendedFile, Folder, NamedFile, StoredFile
 from triton_ops.base import folders as syncing
 from triton_ops.base.files import append_line
@@ -259,7 +260,7 @@ def test_a_thread_that_waits_for_a_lock_comes_before_one_that_takes_it_again_and
     with Folder(tmp_path).locked():
         thread = threading.Thread(target=wait)
         thread.start()
-        assert waits.wait(20)
+        assert waits.wait(ENOUGH_S)
     while not has_it.is_set() and turns < 1_000:
         with Folder(tmp_path).locked(poll_s=0.001):
             time.sleep(0.002)

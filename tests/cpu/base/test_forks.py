@@ -12,6 +12,7 @@ import time
 import pytest
 
 from tests.forked import status_of_a_child
+from tests.limits import ENOUGH_S
 from triton_ops.base import ForkSafeLock as Guard
 from triton_ops.base import cached_property
 
@@ -121,7 +122,7 @@ def test_a_guard_that_may_be_entered_again_is_free_status_of_a_child():
         guard.free()  # as in a child whose parent's other thread held it
         thread = threading.Thread(target=guard.__enter__)
         thread.start()
-        thread.join(60)
+        thread.join(ENOUGH_S)
         assert not thread.is_alive()
         guard.free()
         guard.__enter__()
@@ -153,7 +154,7 @@ def test_a_property_that_another_thread_computes_is_computed_in_a_forked_child()
 
 
 def test_threads_that_compute_a_property_at_once_get_one_value():
-    all_here = threading.Barrier(4, timeout=20)
+    all_here = threading.Barrier(4, timeout=ENOUGH_S)
     slow, values = Slow(all_here.wait), []
     threads = [threading.Thread(target=lambda: values.append(slow.value)) for _ in range(4)]
     for thread in threads:

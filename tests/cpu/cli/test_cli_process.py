@@ -24,6 +24,7 @@ import pytest
 from benchmarks.robustness.kills import PROGRAM
 
 import triton_ops
+from tests.limits import ENOUGH_S
 from tests.records import record
 from triton_ops.records.store import open_store
 
@@ -337,7 +338,7 @@ def on_terminal(place, *words, columns=80, **more):
         while part := os.read(ours, 65536):
             written += part
     os.close(ours)
-    return process.wait(timeout=60), written.decode().replace("\r\n", "\n")
+    return process.wait(timeout=ENOUGH_S), written.decode().replace("\r\n", "\n")
 
 
 def frames(text):

@@ -18,7 +18,7 @@ triton = pytest.importorskip("triton")
 
 from tests import libcuda, planted_kernels  # noqa: E402
 from tests.forking import Lent, wait_for  # noqa: E402
-from tests.limits import eventually  # noqa: E402
+from tests.limits import ENOUGH_S, eventually  # noqa: E402
 from tests.planted_kernels import grid  # noqa: E402
 from triton_ops import compare, release_processes, time_ms, tune  # noqa: E402
 from triton_ops.backend import Arguments, CompilerNeeds, Operation, TritonCompiler, TritonKernel  # noqa: E402
@@ -456,7 +456,7 @@ def test_the_end_of_the_block_does_not_wait_for_compilers_that_end(own_fork_serv
     close, ends, closed = process.close, threading.Event(), []
 
     def late(process):
-        ends.wait(60)
+        ends.wait(ENOUGH_S)
         close(process)
         closed.append(process)
 
@@ -478,7 +478,7 @@ def test_the_next_pool_begins_and_processes_are_released_while_compilers_still_e
     close, ends = compile_pool.ForkedProcess.close, threading.Event()
 
     def late(process):
-        assert ends.wait(60)
+        assert ends.wait(ENOUGH_S)
         close(process)
 
     monkeypatch.setattr(compile_pool.ForkedProcess, "close", late)

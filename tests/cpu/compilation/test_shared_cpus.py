@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.limits import ENOUGH_S
 from triton_ops.compilation import SharedCpus
 
 
@@ -45,26 +46,26 @@ class Threads:
             self.threads[-1].pool = pool
             self.threads[-1].start()
         for _ in range(count):
-            assert pool.came.acquire(timeout=60)
+            assert pool.came.acquire(timeout=ENOUGH_S)
 
     def release(self, pool):
         """Let one thread of a pool leave its turn, and wait until it has left."""
         before = self.left
         self.leave[pool].release()
         with self.changed:
-            assert self.changed.wait_for(lambda: self.left > before, timeout=60)
+            assert self.changed.wait_for(lambda: self.left > before, timeout=ENOUGH_S)
 
     def hold(self, then):
         """Whether the turns are held as said, now or soon."""
         with self.changed:
-            return self.changed.wait_for(lambda: +self.holding == Counter(then), timeout=60)
+            return self.changed.wait_for(lambda: +self.holding == Counter(then), timeout=ENOUGH_S)
 
     def end(self):
         self.cpus.close()
         for leave in self.leave.values():
             leave.release(100)
         for thread in self.threads:
-            thread.join(60)
+            thread.join(ENOUGH_S)
             assert not thread.is_alive()
 
     def _hold(self, pool):
@@ -181,4 +182,4 @@ def test_a_pool_that_is_closed_holds_nobody_up(threads):
     threads.release(one)
     assert threads.hold({one: 4})
     with threads.changed:
-        assert threads.changed.wait_for(lambda: threads.refused[other] == 2, timeout=60)
+        assert threads.changed.wait_for(lambda: threads.refused[other] == 2, timeout=ENOUGH_S)

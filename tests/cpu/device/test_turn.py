@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.limits import ENOUGH_S
 from triton_ops import settings
 from triton_ops.base import folders
 from triton_ops.device import DeviceSpec, Turns
@@ -56,7 +57,7 @@ def begun(trace):
 def test_the_measurements_of_two_processes_never_overlap_and_both_finish(tmp_path):
     trace = tmp_path / "trace"
     both = [child(trace, 20, 0.004, name) for name in "ab"]
-    assert [process.wait(60) for process in both] == [0, 0]
+    assert [process.wait(ENOUGH_S) for process in both] == [0, 0]
     lines = [line.split() for line in trace.read_text().splitlines()]
     assert len(lines) == 80
     for (first, who), (second, whose) in zip(lines[::2], lines[1::2], strict=True):

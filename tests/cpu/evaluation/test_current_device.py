@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.limits import ENOUGH_S
 from triton_ops import DeviceError, FunctionKernel, compare, time_ms, tune
 from triton_ops.backend import Packed
 from triton_ops.device import TorchDevice, probe
@@ -185,14 +186,14 @@ def test_a_worker_without_a_task_yet_leaves_the_gpu_alone_until_it_is_asked_some
     ready, asked = queue.SimpleQueue(), queue.SimpleQueue()
     monkeypatch.setattr(TorchDevice, "make_ready", lambda device: ready.put(device.name))
     run_worker(monkeypatch, "cuda:1")
-    assert ready.get(timeout=20) == "cuda:1"
+    assert ready.get(timeout=ENOUGH_S) == "cuda:1"
     for is_asked in (False, True):  # the first has lost its connection
         early = threading.Thread(target=run_worker, args=(monkeypatch, "cuda", (), asked))
         early.start()
         assert ready.empty()
         asked.put(is_asked)
-        early.join(timeout=20)
-    assert ready.get(timeout=20) == "cuda:0"
+        early.join(timeout=ENOUGH_S)
+    assert ready.get(timeout=ENOUGH_S) == "cuda:0"
     assert ready.empty()
 
 

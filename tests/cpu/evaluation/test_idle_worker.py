@@ -26,7 +26,7 @@ import pytest
 from benchmarks.robustness.process_faults import nap, sums_space
 from benchmarks.robustness.workers import workers_of
 
-from tests.limits import eventually
+from tests.limits import ENOUGH_S, eventually
 from triton_ops import release_processes, tune
 from triton_ops.base import Process
 from triton_ops.evaluation import Assignment, Stations, idle_worker, worker
@@ -286,7 +286,7 @@ def test_a_worker_gives_up_its_task_while_the_program_goes_on(monkeypatch):
 
     def late(worker):
         rests.set()
-        return go_on.wait(20) and right
+        return go_on.wait(ENOUGH_S) and right
 
     monkeypatch.setattr(idle_worker, "_rests", late)
     work = assignment()
@@ -294,7 +294,7 @@ def test_a_worker_gives_up_its_task_while_the_program_goes_on(monkeypatch):
         rests.clear()
         go_on.clear()
         tried(work)
-        assert rests.wait(20)
+        assert rests.wait(ENOUGH_S)
         threading.Timer(0.05, go_on.set).start()
         taken = idle_worker.take(idle_worker.Needs.of(work.kernel, work.device, work.device_name))
         assert (taken is not None) is right

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.limits import ENOUGH_S
 from triton_ops.evaluation.questions import StationStep
 from triton_ops.processes import WorkerLostError, WorkerProcess
 
@@ -69,7 +70,7 @@ def folder(tmp_path, monkeypatch):
 def test_two_tunes_hold_their_turns_while_they_measure_and_compile_and_check_outside(tmp_path):
     trace = tmp_path / "trace"
     both = [subprocess.Popen([sys.executable, "-c", PROGRAM, str(trace)]) for _ in range(2)]
-    assert [process.wait(120) for process in both] == [0, 0]
+    assert [process.wait(ENOUGH_S) for process in both] == [0, 0]
     events = [tuple(json.loads(line)) for line in trace.read_text().splitlines()]
     inside = {pid: [] for pid, _ in events}
     held = None

@@ -10,6 +10,7 @@ import torch
 from benchmarks.shipped import choices_gpu
 from benchmarks.shipped.choices_gpu import SHAPES, inline, kept, options, rows_in, summary
 
+from tests.limits import ENOUGH_S
 from triton_ops import chooser
 from triton_ops.backend import Arguments
 from triton_ops.dispatch.in_compile import described
@@ -211,14 +212,14 @@ def test_products_of_several_threads_leave_the_setting_as_the_first_has_found_it
 
     def slow(one, other):
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(ENOUGH_S)
         return blas.mm(one, other)
 
     monkeypatch.setattr(torch, "mm", slow)
     first = threading.Thread(target=products._by_lt, args=(a, b))
     first.start()
-    assert begun.wait(30)
-    monkeypatch.setattr(torch, "mm", lambda *given: (go_on.set(), first.join(30), blas.mm(*given))[-1])
+    assert begun.wait(ENOUGH_S)
+    monkeypatch.setattr(torch, "mm", lambda *given: (go_on.set(), first.join(ENOUGH_S), blas.mm(*given))[-1])
     products._by_lt(a, b)  # begins while the first is on, and ends after it
     assert (blas.during, blas.preferred) == (["cublaslt"] * 2, "_BlasBackend.Cublas")
 

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 from tests.cpu.compilation.test_compile_pool import PROJECT, TARGET, children, gone  # noqa: E402
 from tests.cpu.compilation.test_compile_pool import started as started  # noqa: E402
-from tests.limits import eventually  # noqa: E402
+from tests.limits import ENOUGH_S, eventually  # noqa: E402
 from triton_ops.backend import Arguments, TritonCompiler  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops_kernels import load  # noqa: E402
@@ -81,7 +81,7 @@ def test_processes_end_with_their_parent(how, work, tmp_path):
         time.sleep(1.5 if work == "heavy" else 0.5)  # into the compilers, past the imports
         started = children(parent.pid)
         parent.send_signal(how)
-        parent.wait(20)
+        parent.wait(ENOUGH_S)
         gone(started)
         message = parent.stderr.read()
     if how is signal.SIGINT:

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.limits import ENOUGH_S
 from triton_ops import TuneProblem, operation
 from triton_ops.base import folders as folders_of_base
 from triton_ops.many import RunOptions, ray_engine, run_jobs
@@ -90,7 +91,7 @@ def test_what_a_measurer_sends_is_done_by_the_driver_before_it_goes_on():
     assert (call.method, list(pieces)) == ("follow", [])
     steps.append("done")
     threading.Thread(target=measurer.hear, daemon=True).start()  # asks for the next one
-    thread.join(60)
+    thread.join(ENOUGH_S)
     assert steps == ["done", "goes on"]
 
 

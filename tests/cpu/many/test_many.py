@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from benchmarks.robustness.workers import workers_of
 
+from tests.limits import ENOUGH_S
 from triton_ops import (
     CacheError,
     KernelTypeError,
@@ -135,7 +136,7 @@ def test_two_threads_run_at_the_same_time_and_share_nothing_but_the_records(work
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(ENOUGH_S)
     results = [[each.result.best_config for each in result[name].outcomes] for name in "ab"]
     assert results[0] == results[1]
 

@@ -8,6 +8,8 @@ from itertools import pairwise
 
 import pytest
 
+from tests.limits import ENOUGH_S
+
 pytest.importorskip("triton")
 
 from benchmarks.robustness.planted import product
@@ -62,7 +64,7 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
 
     def waits(self, config, best):
         if self is gpu[0]:
-            assert ahead.wait(60), "nothing of the next problem was compiled while the first is measured"
+            assert ahead.wait(ENOUGH_S), "nothing of the next problem was compiled while the first is measured"
         return attempt(self, config, best)
 
     attempt = Planned.attempt
@@ -95,7 +97,7 @@ def test_two_benches_measure_at_the_same_time_each_on_its_device(gpu, tmp_path, 
     def waits(self, config, best):
         if len({station.assignment.device_name for station in gpu}) == 2:
             both.set()
-        assert both.wait(60), "one device waited for the other"
+        assert both.wait(ENOUGH_S), "one device waited for the other"
         return attempt(self, config, best)
 
     monkeypatch.setattr(Planned, "attempt", waits)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fleet import Benches
-from tests.limits import eventually
+from tests.limits import ENOUGH_S, eventually
 from triton_ops import DeviceError, SettingsError, operation, tune_many
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import DeviceSpec, TorchDevice
@@ -90,7 +90,7 @@ def ran(tunes, devices=("cuda:0", "cuda:1"), **more):
 
 def test_each_gpu_measures_one_problem_at_a_time_and_both_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))
-    both, busy, most = threading.Barrier(2, timeout=60), {"cuda:0": 0, "cuda:1": 0}, []
+    both, busy, most = threading.Barrier(2, timeout=ENOUGH_S), {"cuda:0": 0, "cuda:1": 0}, []
 
     def tune(place):
         place.gate.wait()
@@ -132,7 +132,7 @@ def test_a_job_that_another_gpu_takes_over_begins_there_once_it_has_ended_where_
     first, second = (LocalExecutor(SharedCpus(2), "cpu", lambda _: Silent()) for _ in range(2))
     first.ready = lambda *_: ready.set()
     first.prepare([job])
-    assert ready.wait(60)
+    assert ready.wait(ENOUGH_S)
     taken = second.measure(job, None)  # it waits, since the first one holds the problem's lock
     first.prepare([])
     assert taken.result(60).trials
@@ -201,12 +201,12 @@ def test_a_job_is_told_of_once_enough_and_once_all_of_it_is_prepared_or_when_it_
     executor = LocalExecutor(SharedCpus(2), "cuda:0", lambda _: Silent())
     executor.ready = lambda *said: told.put(said)
     executor.prepare(list(jobs.values()))
-    ready = {told.get(timeout=60) for _ in range(3)}
+    ready = {told.get(timeout=ENOUGH_S) for _ in range(3)}
     assert ready == {("at once", True), ("fails", True), ("never waits", True)}
     enough.set_result(None)
-    assert told.get(timeout=60) == ("waits", False)
+    assert told.get(timeout=ENOUGH_S) == ("waits", False)
     whole.set_result(None)
-    assert told.get(timeout=60) == ("waits", True)
+    assert told.get(timeout=ENOUGH_S) == ("waits", True)
     executor.close()
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import ENOUGH_S
 from triton_ops import DeviceError, SettingsError, TargetError, TuneProblem, tune_many
 from triton_ops.many import RunOptions, run_jobs
 from triton_ops.many import ray_engine as engine_module
@@ -130,7 +131,7 @@ def test_what_answers_at_an_address_must_greet_as_a_head_does(answer, said, monk
                     taken.sendall(answer)
                     with contextlib.suppress(OSError):  # the caller may have hung up on reading it
                         taken.shutdown(socket.SHUT_WR)
-                over.wait(60)
+                over.wait(ENOUGH_S)
 
         over = threading.Event()
         thread = threading.Thread(target=serve)
@@ -279,7 +280,7 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
     while time.monotonic() < until and len(trials(tmp_path)) < 5:
         time.sleep(0.05)
     driver.send_signal(signal.SIGKILL)
-    driver.wait(60)
+    driver.wait(ENOUGH_S)
     before = trials(tmp_path)
     assert len(before) >= 5
     problems = [TuneProblem(target=work.slow, shape=(n,)) for n in range(1, 7)]

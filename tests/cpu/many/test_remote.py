@@ -20,6 +20,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fleet import Benches
+from tests.limits import ENOUGH_S
 from triton_ops import backend, evaluation
 from triton_ops.backend import Packed
 from triton_ops.compilation import CompilePool, SharedCpus
@@ -155,7 +156,7 @@ def test_a_job_is_prepared_and_measured_there_and_its_trials_are_heard_here(link
     executor.ready = lambda *said: ready.put(said)
     jobs = [job("a", measured), job("b", threading.Lock())]
     executor.prepare(jobs)
-    assert {ready.get(timeout=60) for _ in jobs} == {("a", True), ("b", True)}
+    assert {ready.get(timeout=ENOUGH_S) for _ in jobs} == {("a", True), ("b", True)}
     assert executor.measure(jobs[0], 5.0).result(60) == Outcome("cuda:7")
     assert trials == [(TRIAL, "its progress")]
     assert isinstance(executor.measure(jobs[1], None).exception(60), KernelTypeError), "it cannot be sent"
@@ -216,17 +217,17 @@ def test_cpus_that_one_process_leaves_idle_are_lent_to_those_that_leave_none():
 def test_a_process_that_shares_its_cpus_says_how_many_are_idle_and_takes_those_that_are_lent(link):
     noted = queue.SimpleQueue()
     executor = executor_over(link, note=lambda *said: noted.put(said))
-    assert noted.get(timeout=60) == (executor, 3), "all are idle before anything is compiled"
+    assert noted.get(timeout=ENOUGH_S) == (executor, 3), "all are idle before anything is compiled"
     cpus, pool = link.child._executor._shared_cpus, Pool()
     with cpus.turn(pool) as begins:
         assert begins
-    assert [noted.get(timeout=60) for _ in range(2)] == [(executor, 2), (executor, 3)]
+    assert [noted.get(timeout=ENOUGH_S) for _ in range(2)] == [(executor, 2), (executor, 3)]
     executor.lend(3)
     with ExitStack() as stack:
         assert all(stack.enter_context(cpus.turn(pool)) for _ in range(6)), "three are its own"
-    assert [noted.get(timeout=60)[1] for _ in range(6)] == [2, 1, 0, 1, 2, 3]
+    assert [noted.get(timeout=ENOUGH_S)[1] for _ in range(6)] == [2, 1, 0, 1, 2, 3]
     executor.close()
-    assert noted.get(timeout=60) == (executor, None)
+    assert noted.get(timeout=ENOUGH_S) == (executor, None)
 
 
 def test_a_process_of_which_nothing_is_heard_is_ended_and_its_job_is_lost(link):
@@ -252,7 +253,7 @@ class QuietLink:
             self.measures.set()
 
     def hear(self, seconds):
-        assert self.measures.wait(60)
+        assert self.measures.wait(ENOUGH_S)
         if self.gone.is_set():
             raise WorkerLostError("its process was killed", "")
         self.silent_s += seconds
@@ -359,7 +360,7 @@ def test_a_process_of_a_gpu_begins_with_its_worker_and_its_compilers_server(
     monkeypatch.setattr(evaluation, "start_one_early", lambda place: begun.put(f"worker {place}"))
     monkeypatch.setattr(CompilePool, "start_server", lambda _, place: begun.put(f"server {place}"))
     executor_process.main()
-    assert [begun.get(timeout=60) for _ in started] == started
+    assert [begun.get(timeout=ENOUGH_S) for _ in started] == started
     assert begun.empty()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.limits import eventually
+from tests.limits import ENOUGH_S, eventually
 from tests.torchless import hides_a_process, leaves_processes
 from triton_ops import release_processes, tune
 from triton_ops.base import Process
@@ -258,5 +258,5 @@ if __name__ == "__main__":
 def test_an_isolated_tune_of_a_daemon_without_standard_streams_works(tmp_path, how, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with program(tmp_path, CLOSED, how) as process:
-        assert process.wait(120) == 0
+        assert process.wait(ENOUGH_S) == 0
     assert (tmp_path / "said").read_text() == "['ok', 'ok'] in a process of its own"

@@ -264,7 +264,7 @@ begun, goes_on, values = threading.Event(), threading.Event(), []
 
 def slow():
     begun.set()
-    goes_on.wait(60)
+    goes_on.wait()
     return int
 
 @dataclasses.dataclass
@@ -281,7 +281,7 @@ def convert():
 
 threads = [threading.Thread(target=convert) for _ in range(2)]
 threads[0].start()
-begun.wait(60)
+begun.wait()
 threads[1].start()
 threads[1].join(0.3)  # in which it would meet what the first one has begun
 goes_on.set()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.limits import ENOUGH_S
 from triton_ops.records import Misses, misses
 from triton_ops.records.misses import FILE, Harvest
 from triton_ops.values import Key
@@ -127,7 +128,7 @@ def test_the_thread_writes_without_being_asked(tmp_path, monkeypatch):
     # Threads of other tests write, too.
     monkeypatch.setattr(Harvest, "flush", lambda harvest: (write(harvest), harvest is own and written.set()))
     own.note(key(1))
-    assert written.wait(60)
+    assert written.wait(ENOUGH_S)
     assert len(Misses(tmp_path).read()) == 1
 
 

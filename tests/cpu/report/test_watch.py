@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.limits import ENOUGH_S
 from tests.records import ENVIRONMENT
 from tests.runs import begun
 from triton_ops.records import TrialOrigin as Origin
@@ -46,7 +47,7 @@ def wait(n):
 def asked(address, path=None, *, method="GET", host=None):
     """The status, the headers and the text of an answer."""
     parts = urlsplit(address)
-    with closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=ENOUGH_S)) as connection:
         connection.putrequest(method, parts.path if path is None else path, skip_host=True)
         for one in (parts.netloc,) if host is None else host:
             connection.putheader("Host", one)
@@ -285,7 +286,7 @@ def test_a_page_that_waits_for_news_is_no_stranger(log, monkeypatch):
     with served(log.path, lambda: now_s[0]) as (address, result, _), contextlib.ExitStack() as held:
         page = held.enter_context(connected(address, f"GET /{TOKEN}/run.json?seen=1 HTTP/1.1\r\n".encode()))
         page.sendall(b"Host: localhost\r\n\r\n")
-        assert result.followed.wait(60)
+        assert result.followed.wait(ENOUGH_S)
         strangers = [held.enter_context(connected(address)) for _ in range(9)]
         assert strangers[0].recv(1) == b"", "all but the two newest have made room"
         now_s[0] = server.REQUEST_S
@@ -332,7 +333,7 @@ class Input:
         return f"{TOKEN}\n"
 
     def read(self):
-        assert self.asked.wait(60)
+        assert self.asked.wait(ENOUGH_S)
 
 
 def test_the_serving_process_ends_only_after_its_last_answer(monkeypatch, tmp_path):
@@ -341,7 +342,7 @@ def test_the_serving_process_ends_only_after_its_last_answer(monkeypatch, tmp_pa
 
     def late_answer(*_):
         begun_answer.set()
-        assert shut.wait(60)
+        assert shut.wait(ENOUGH_S)
         answers.append("too late" if ended.wait(0.1) else "in time")
 
     monkeypatch.setattr(watching, "_DRAIN_S", 60.0)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.limits import ENOUGH_S
 from tests.records import record
 from tests.runs import ID, a_trial, begun
 from triton_ops import choose_portfolio
@@ -35,8 +36,6 @@ def best_of_all(rows, k, value):
     columns = range(len(rows[0]))
     return min(value(chosen) for size in range(1, k + 1) for chosen in itertools.combinations(columns, size))
 
-
-ENOUGH_S = 3600.0  # on a machine with other work, importing the solver alone can take the ten seconds of a call
 
 # The cover that the search by halves ends with has a larger mean than another one of the same worst regret.
 SEVERAL_COVERS = (

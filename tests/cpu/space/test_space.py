@@ -526,13 +526,13 @@ def test_as_space_takes_what_users_write():
 
 
 def test_a_space_of_a_billion_points_starts_at_once():
-    start = time.perf_counter()
+    start_s = time.process_time()
     space = ConfigSpace(BILLION, (SUM,))
     assert space.take(3)[0]["T8"] == 3
     assert space.default_config in space
     assert SUM.kept_by(space.sample(random.Random(0)))
     assert space.fingerprint == ConfigSpace(BILLION, (SUM,)).fingerprint
-    assert time.perf_counter() - start < 0.5  # measured: 2 ms
+    assert time.process_time() - start_s < 0.5  # measured: 2 ms
 
 
 def test_size_of_a_large_space_is_exact_where_few_combinations_are_joined():

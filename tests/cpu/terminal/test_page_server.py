@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from tests.limits import ENOUGH_S
 from triton_ops.exceptions import SettingsError
 from triton_ops.terminal import PageServer, page_server
 
@@ -29,7 +30,7 @@ def served(clock=None):
 
 
 def asked(server, path, method="GET", host="127.0.0.1:99"):
-    connection = http.client.HTTPConnection(*server.server_address, timeout=20)
+    connection = http.client.HTTPConnection(*server.server_address, timeout=ENOUGH_S)
     with contextlib.closing(connection):
         connection.putrequest(method, path, skip_host=True)
         for each in [host] if isinstance(host, str) else host:
@@ -124,14 +125,14 @@ def test_too_many_readers_are_refused_and_the_next_one_is_answered_when_one_has_
 
     def slow(name):
         begun.set()
-        assert goes_on.wait(20)
+        assert goes_on.wait(ENOUGH_S)
         return PAGES[""]
 
     with served() as server:
         server.answer = slow
         first = threading.Thread(target=asked, args=(server, "/secret/"))
         first.start()
-        assert begun.wait(20)
+        assert begun.wait(ENOUGH_S)
         assert asked(server, "/secret/")[:2] == (503, "Too many pages are open.\n")
         goes_on.set()
         first.join()

@@ -241,7 +241,7 @@ def test_nvml_is_shut_down_when_the_guard_is_collected():
 def test_a_reading_takes_little_host_time():
     nvml = FakeNvml()
     watched = watch(nvml)
-    started = time.perf_counter()
+    start_s = time.process_time()
     for _ in range(1000):
         watched.round_ok()
-    assert time.perf_counter() - started < 1.0  # s: below 1 ms each, before NVML's own time
+    assert time.process_time() - start_s < 1.0  # s: below 1 ms each, before NVML's own time

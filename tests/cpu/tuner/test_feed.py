@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from tests.limits import ENOUGH_S
+
 pytest.importorskip("triton")
 
 from benchmarks.robustness.planted import fault_of, product, product_kernel, product_space
@@ -152,8 +154,8 @@ def test_a_preview_that_is_proposed_later_is_compiled_once_and_gives_way_to_prop
     with CompilePool(TritonCompiler(KERNEL, arguments, Target.named("sm_90")), workers=1) as pool:
         previews = [pool.submit(config, spare=True) for config in configs[:3]]
         proposed = pool.submit(configs[3])
-        assert proposed.result(timeout=60).launchable
+        assert proposed.result(timeout=ENOUGH_S).launchable
         assert not previews[2].done()
         assert pool.submit(configs[2]) is previews[2]
-        assert previews[2].result(timeout=60).compile_s > 0
-        assert all(future.result(timeout=60).launch for future in previews)
+        assert previews[2].result(timeout=ENOUGH_S).compile_s > 0
+        assert all(future.result(timeout=ENOUGH_S).launch for future in previews)

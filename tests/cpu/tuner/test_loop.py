@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.limits import ENOUGH_S
 from tests.runs import ID, head
 from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import StationFacts
@@ -174,7 +175,7 @@ class Waits(Silent):
         self._station = station
 
     def tried(self, trial, progress):
-        assert self._station.second.wait(60)
+        assert self._station.second.wait(ENOUGH_S)
 
 
 def test_the_next_config_is_tried_while_the_search_thinks_and_the_trial_before_is_on_disk(tmp_path):
