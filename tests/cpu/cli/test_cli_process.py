@@ -127,10 +127,8 @@ def trials(place):
 
 
 def wait_until(done, process, what):
-    deadline = time.monotonic() + 60
     while not done():
         assert process.poll() is None, f"it ended before {what}: {process.communicate()}"
-        assert time.monotonic() < deadline, f"still waiting for {what}"
         time.sleep(0.005)
 
 

@@ -20,7 +20,7 @@ from benchmarks.robustness.planted import ON_CPU, fault_of, sums
 from benchmarks.robustness.process_faults import GOOD, PROCESS_FAULTS, nap, sums_space
 from benchmarks.robustness.workers import workers_of
 
-from tests.limits import SharedLimit
+from tests.limits import SharedLimit, eventually
 from tests.torchless import (
     CalledWhenUnpacked,
     aborts,
@@ -402,9 +402,7 @@ def test_however_a_tune_ends_no_process_and_no_lock_is_left(tmp_path, number):
     """Looked for in the process table, by their environment, whatever their parent is by then."""
     tuning = Tune(tmp_path, isolate=True)
     process = tuning.start()
-    deadline = time.monotonic() + 60
-    while len(tuning.begun()) < 3 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(lambda: len(tuning.begun()) >= 3)
     assert len(tuning.processes()) >= 2, "the command, and its worker"
     process.send_signal(number)
     out, err = process.communicate()

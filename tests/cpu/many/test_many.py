@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from benchmarks.robustness.workers import workers_of
 
-from tests.limits import ENOUGH_S
+from tests.limits import ENOUGH_S, eventually
 from triton_ops import (
     CacheError,
     KernelTypeError,
@@ -206,9 +206,7 @@ def test_a_killed_run_is_gone_on_with_and_repeats_no_finished_trial(work, tmp_pa
     command = [sys.executable, "-m", "triton_ops", "tune", "--problems", "list.txt", "--kernels", "many_work.py"]
     command += ["--cache-dir", "kept", "--isolate"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    until = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < until and trials_in(tmp_path / "kept") < 6:
-        time.sleep(0.01)
+    eventually(lambda: process.poll() is not None or trials_in(tmp_path / "kept") >= 6)
     with contextlib.suppress(ProcessLookupError):
         process.kill()
     process.communicate()

@@ -11,14 +11,13 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.limits import ENOUGH_S
+from tests.limits import ENOUGH_S, eventually
 from triton_ops import DeviceError, SettingsError, TargetError, TuneProblem, tune_many
 from triton_ops.many import RunOptions, run_jobs
 from triton_ops.many import ray_engine as engine_module
@@ -276,9 +275,7 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
     """)
     )
     driver = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path, start_new_session=True)
-    until = time.monotonic() + 120
-    while time.monotonic() < until and len(trials(tmp_path)) < 5:
-        time.sleep(0.05)
+    eventually(lambda: len(trials(tmp_path)) >= 5)
     driver.send_signal(signal.SIGKILL)
     driver.wait(ENOUGH_S)
     before = trials(tmp_path)

@@ -32,7 +32,7 @@ def early():
 def gone(worker):
     return eventually(lambda: Process(worker.pid).ended)
 def eventually(condition):
-    until = time.monotonic() + 60
+    until = time.monotonic() + 600
     while not condition() and time.monotonic() < until:
         time.sleep(0.02)
     return condition()

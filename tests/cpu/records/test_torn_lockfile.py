@@ -21,7 +21,7 @@ from triton_ops.dispatch import ladder as sources
 from triton_ops.exceptions import LockfileError, UntunedError
 from triton_ops.records import FollowedLockfile, Lockfile, lock_of, share_lockfile
 
-MOST_S = 30
+MOST_S = 600
 
 
 @operation(space={"step": [1, 2, 3]}, arguments=lambda n=8: {"n": n})
