@@ -35,7 +35,7 @@ from triton_ops.base import installed_version
 from triton_ops.device import probe
 from triton_ops.exceptions import CacheError
 from triton_ops.space import Config
-from triton_ops_serving.commands import export_command
+from triton_ops_serving.commands import ServedModel, export_command
 from triton_ops_serving.kernels import TILES, Served
 from triton_ops_serving.model import EngineProblem, Model
 from triton_ops_serving.plugins import LOOK_UPS
@@ -136,18 +136,19 @@ def exported(figure: Mapping[str, Any], folder: Path) -> int:
     case, lock = CASES[figure["case"]], folder / "lock.json"
     path, own, gpu = folder / "config.json", _folder_of(case, folder), probe().name
     path.write_text(json.dumps(case.values))
-    adapters = dict(zip(("lora_rank", "max_loras"), case.adapters, strict=True))
+    rank, loras = case.adapters
     if not figure["summary"]["tuned"]:
         return 0
     problem = next(each for each in case.problems if each.label == figure["problem"])
     try:
-        export_command(case.engine, own, path, gpu=gpu, lockfile=[lock], **adapters)
+        served = ServedModel.of(case.engine, path, lora_rank=rank, max_loras=loras)
+        export_command(served, own, gpu=gpu, lockfile=[lock])
     except CacheError as error:  # of layers that share a file, one was not begun
         print(error)
         return 0
     count = found(problem, figure["rows"])
     if any(own.rglob("*.before")):  # it was written, and not as it is
-        export_command(case.engine, own, path, gpu=gpu, lockfile=[lock], undo=True, **adapters)
+        export_command(served, own, gpu=gpu, lockfile=[lock], undo=True)
     return count
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,22 +21,36 @@ from triton_ops_serving.pinned import rows_of, voted
 from triton_ops_serving.tables import FOLDERS, Place
 from triton_ops_serving.tuning import LIMITS, OPERATIONS, TunedTables
 
-Engine = Annotated[str, option("ENGINE", "vllm or sglang.")]
-ModelFile = Annotated[Path, option("--model", "The model's config.json, as Hugging Face's models have one.", "FILE")]
-Ranks = Annotated[int, option("--tp", "Tensor-parallel ranks, one of whose shares is meant.", "T")]
-Experts = Annotated[bool, option("--expert-parallel", "Ranks share the experts, and not their width.")]
-LoraRank = Annotated[int, option("--lora-rank", "The largest rank of LoRA's adapters; default 0, none.", "R")]
-MaxLoras = Annotated[int, option("--max-loras", "Adapters of a batch, as the engine is started with.", "N")]
 TritonVersion = Annotated[str | None, option("--triton", "Triton's version there; default the one here.", "X.Y.Z")]
 Markdown = Annotated[bool, option("--markdown", "Print the table as Markdown, for a review.")]
 LockOption = Annotated[Path, option("--lockfile", "The lockfile with the engine's rows.", "FILE")]
 
 
-def _problems(
-    engine: str, model: Path, ranks: int, expert_parallel: bool, *adapters: int
-) -> tuple[Model, list[EngineProblem]]:
-    read = Model.read(model, ranks, expert_parallel=expert_parallel, adapters=(adapters[0], adapters[1]))
-    return read, read.problems(engine)
+@dataclass(frozen=True, kw_only=True)
+class ServedModel:
+    """A model in an engine, or one rank's share of it, with the tables that the engine looks for."""
+
+    engine: str
+    path: Path  # of the model's config.json
+    model: Model
+    problems: Sequence[EngineProblem]
+
+    @classmethod
+    def of(
+        cls,
+        engine: Annotated[str, option("ENGINE", "vllm or sglang.")],
+        model: Annotated[Path, option("--model", "The model's config.json, as Hugging Face's models have.", "FILE")],
+        tp: Annotated[int, option("--tp", "Tensor-parallel ranks, one of whose shares is meant.", "T")] = 1,
+        expert_parallel: Annotated[bool, option("--expert-parallel", "Ranks share experts, not their width.")] = False,
+        lora_rank: Annotated[int, option("--lora-rank", "The largest rank of adapters; default 0, none.", "R")] = 0,
+        max_loras: Annotated[int, option("--max-loras", "Adapters of a batch, as the engine has them.", "N")] = 1,
+    ) -> ServedModel:
+        """The model in a file, as the options of commands say."""
+        read = Model.read(model, tp, expert_parallel=expert_parallel, adapters=(lora_rank, max_loras))
+        return cls(engine=engine, path=model, model=read, problems=read.problems(engine))
+
+
+Served = Annotated[ServedModel, ""]
 
 
 def _place_of(gpu: str | None, triton: str | None) -> Place:
@@ -51,12 +65,14 @@ def _place_of(gpu: str | None, triton: str | None) -> Place:
 
 
 def _facts(
-    kind: str, model: Model, items: Sequence[Mapping[str, Any]], columns: Sequence[str], *numbers: str, **more: Any
-) -> Facts:
+    kind: str, served: ServedModel, items: Sequence[Mapping[str, Any]], columns: Sequence[str], *numbers: str,
+    **more: Any,
+) -> Facts:  # fmt: skip
     """The document of a command with its items, the table of some of their values, and what the model leaves out."""
-    facts = Facts(f"engine {kind}", {**more, "model": model.name, kind: items})
+    names = {"engine": served.engine, "model": served.model.name}
+    facts = Facts(f"engine {kind}", {**names, **more, kind: items})
     facts.table(columns, [[_text(item[name]) for name in columns] for item in items], numbers)
-    for remark in dict.fromkeys(model.remarks):
+    for remark in dict.fromkeys(served.model.remarks):
         facts.tell(remark, "not listed" if "left out" in remark else "note", "yellow")
     return facts
 
@@ -71,30 +87,20 @@ def _text(value: Any) -> str:
 
 
 def list_command(
-    engine: Engine,
-    model: ModelFile,
-    tp: Ranks = 1,
-    expert_parallel: Experts = False,
-    lora_rank: LoraRank = 0,
-    max_loras: MaxLoras = 1,
+    served: Served,
 ) -> Facts:
     """List the tables that ENGINE looks for when it serves a model: of experts, state spaces, adapters, block-wise fp8.
 
     What of the model is not understood is said on stderr.
     """
-    read, problems = _problems(engine, model, tp, expert_parallel, lora_rank, max_loras)
+    problems = served.problems
     rows = [f"{each.row}={each.sizes[0]}..{each.sizes[-1]}, {len(each.sizes)} in all" for each in problems]
     items = [{**asdict(each), "problem": each.label, "rows": text} for each, text in zip(problems, rows, strict=True)]
-    return _facts("problems", read, items, ("form", "layer", "problem", "extents", "rows"), engine=engine)
+    return _facts("problems", served, items, ("form", "layer", "problem", "extents", "rows"))
 
 
 def check_command(
-    engine: Engine,
-    model: ModelFile,
-    tp: Ranks = 1,
-    expert_parallel: Experts = False,
-    lora_rank: LoraRank = 0,
-    max_loras: MaxLoras = 1,
+    served: Served,
     gpu: Typed.Gpu = None,
     triton: TritonVersion = None,
     lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
@@ -105,17 +111,16 @@ def check_command(
     if one is missing, was found with another version of Triton, or lacks sizes, and the lockfile has no row for it; or
     if one is no table, which ends the engine.
     """
-    read, problems = _problems(engine, model, tp, expert_parallel, lora_rank, max_loras)
     place, lock = _place_of(gpu, triton), Lockfile.read(lockfile, or_empty=True)
-    items = [_checked(place, lock, each) for each in problems]
+    items = [_checked(place, lock, each) for each in served.problems]
     columns = ("form", "problem", "file", "pinned", "says")
-    facts = _facts("tables", read, items, columns, "pinned", engine=engine, device=place.device, triton=place.triton)
+    facts = _facts("tables", served, items, columns, "pinned", device=place.device, triton=place.triton)
     failed = any(each["rows"] is None or (each["says"] and not each["pinned"]) for each in items)
     facts.code = ExitCode.CHECK_FAILED if failed else ExitCode.DONE
-    if not any(place.folders(each.form) for each in problems):
-        variables = ", ".join(sorted({FOLDERS[each.form][1] for each in problems} - {""}))
+    if not any(place.folders(each.form) for each in served.problems):
+        variables = ", ".join(sorted({FOLDERS[each.form][1] for each in served.problems} - {""}))
         why = f"{variables} may name one" if variables else "it is not installed"
-        facts.tell(f"no folder of {engine}'s tables is known here: {why}", "note", "yellow")
+        facts.tell(f"no folder of {served.engine}'s tables is known here: {why}", "note", "yellow")
     return facts
 
 
@@ -134,12 +139,7 @@ def _checked(place: Place, lock: Lockfile, problem: EngineProblem) -> dict[str, 
 
 
 def tune_command(
-    engine: Engine,
-    model: ModelFile,
-    tp: Ranks = 1,
-    expert_parallel: Experts = False,
-    lora_rank: LoraRank = 0,
-    max_loras: MaxLoras = 1,
+    served: Served,
     size: Annotated[list[int] | None, option("--size", "A row; repeat it. Default all of the engine's.", "M")] = None,
     only: Annotated[str, option("--only", "Only tables with this text in their form or problem.", "TEXT")] = "",
     routing: Annotated[str, option("--routing", "uniform, zipf:1.2, or a JSON file with loads.", "LOADS")] = "uniform",
@@ -155,25 +155,25 @@ def tune_command(
     Each row races with the one that the engine takes now, that of its table or its default. It stays unless another is
     proven faster. The exit code is 1 if a row could not be tuned.
     """
-    read, problems = _problems(engine, model, tp, expert_parallel, lora_rank, max_loras)
+    problems, remarks = served.problems, served.model.remarks
     if misses is not None:
         missed = {(row.kernel, row.problem) for row in LaunchedConfig.read_report(misses) if row.rung == "default"}
         problems = [each for each in problems if (each.form, each.label) in missed]
     problems = [each for each in problems if only in f"{each.form} {each.label}"]
     mine = [each for each in problems if each.form in OPERATIONS]
-    read.remarks += [f"{each.form} {each.label} is not tuned here: left out" for each in problems if each not in mine]
+    remarks += [f"{each.form} {each.label} is not tuned here: left out" for each in problems if each not in mine]
     Lockfile.read(lockfile, or_empty=True)  # one that is refused is no surprise after minutes
     if not lockfile.expanduser().absolute().parent.is_dir():
         raise SettingsError(f"{lockfile} cannot be written: there is no such folder", hint="make it, or name another")
     place = Place(device=probe().name, triton=installed_version("triton") or "")
     limits = {name: getattr(options, name) for name in LIMITS}
-    tables = TunedTables(place, lockfile, read, routing, size or (), limits, each_s)
+    tables = TunedTables(place, lockfile, served.model, routing, size or (), limits, each_s)
     only_data_on_stdout()
     tables.tune(mine)
     if not (rows := tables.rows):
-        raise SettingsError("; ".join(["nothing is left to tune", *read.remarks]), hint="triton-ops engine list")
+        raise SettingsError("; ".join(["nothing is left to tune", *remarks]), hint="triton-ops engine list")
     columns = ("problem", "row", "was_ms", "ms", "verdict", "tried", "config")
-    facts = _facts("rows", read, rows, columns, *columns[1:6], device=place.device, engine=engine, routing=routing)
+    facts = _facts("rows", served, rows, columns, *columns[1:6], device=place.device, routing=routing)
     failed = ExitCode.INTERRUPTED if tables.interrupted else ExitCode.NONE_RAN
     facts.code = ExitCode.DONE if all(row["ms"] for row in rows) else failed
     facts.lines(f"{sum(bool(row['config']) for row in rows)} rows pinned in {lockfile}, in {tables.elapsed_s:.0f} s")
@@ -181,13 +181,8 @@ def tune_command(
 
 
 def export_command(
-    engine: Engine,
+    served: Served,
     folder: Annotated[Path, option("FOLDER", "Where ENGINE looks for its tables.")],
-    model: ModelFile,
-    tp: Ranks = 1,
-    expert_parallel: Experts = False,
-    lora_rank: LoraRank = 0,
-    max_loras: MaxLoras = 1,
     gpu: Typed.Gpu = None,
     triton: TritonVersion = None,
     lockfile: Annotated[
@@ -202,8 +197,8 @@ def export_command(
     Each row is then looked up by the engine's own rule. The table that was there stays beside the new one, for --undo.
     A table that has the rows already is not written.
     """
-    read, problems = _problems(engine, model, tp, expert_parallel, lora_rank, max_loras)
-    place, rows, paths = _place_of(gpu, triton), [], lockfile or [Path(Lockfile.DEFAULT_NAME)]
+    problems, place, rows = served.problems, _place_of(gpu, triton), []
+    paths = lockfile or [Path(Lockfile.DEFAULT_NAME)]
     lock = Lockfile() if undo else voted([Lockfile.read(path) for path in paths])  # a torn one stops no undo
     known = [each for each in problems if undo or rows_of(lock, each.form, each.facts, place.device)]
     for path, sharing in _by_file(place, problems, folder).items():
@@ -217,12 +212,12 @@ def export_command(
                 _write(tables, sharing, folder, path)
     if not (rows if undo else known):
         what = "there is nothing to undo" if undo else f"{paths[0]} has no row for this model on {place.device}"
-        command = f"export {engine} {folder}" if undo else f"tune {engine}"
-        raise CacheError(what, hint=f"triton-ops engine {command} --model {model}")
+        command = f"export {served.engine} {folder}" if undo else f"tune {served.engine}"
+        raise CacheError(what, hint=f"triton-ops engine {command} --model {served.path}")
     columns = ("file", "row", "was", "now", "ms", "source")
-    facts = _facts("changes", read, rows, columns, "row", "ms", engine=engine, device=place.device)
+    facts = _facts("changes", served, rows, columns, "row", "ms", device=place.device)
     if not rows:
-        facts.tell(f"the tables of {engine} have these rows already", "note", "yellow")
+        facts.tell(f"the tables of {served.engine} have these rows already", "note", "yellow")
     return facts.as_markdown if markdown else facts
 
 
