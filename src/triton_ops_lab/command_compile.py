@@ -9,11 +9,11 @@ from dataclasses import replace
 from itertools import permutations
 from typing import Annotated, Any
 
-from triton_ops.backend import Arguments, Compiler, Operation
+from triton_ops.backend import Operation
 from triton_ops.base import counted
 from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, Machine, Target, device_spec
-from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.exceptions import SettingsError
 from triton_ops.terminal import ExitCode, Facts, followed, option, tell
 from triton_ops.typed import TypedTarget
 from triton_ops.values import Compiled, Resources, dtype_name
@@ -21,6 +21,7 @@ from triton_ops_lab.ranking import Expectation, Expecter, ModelQuestion, by_prog
 from triton_ops_lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
 
 _TIMEOUT_S = CompilePool.TIMEOUT_S
+_HINT = "name an Operation that holds a TritonKernel"
 
 
 _COMPILE_HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "expected", "s", "config")
@@ -90,18 +91,20 @@ def compile_command(
     here = None if by_name else device_spec(None)
     goals = list(by_name.values()) if here is None else [(Target.of(here), here)]
     target = replace(target, gpu=next(iter(gpus or ()), None))
-    operation = _operation(target, goals[0][0])
+    operation = target.operation(", so there is nothing to compile")
     if not typed.shapes:
         shapes, element = _first_problem(operation, typed.dtype)
         target = replace(target, problem=replace(typed, shapes=shapes, dtype=element))
     operation, own_space, extents, element = target.tuned(operation)
     problem = operation.problem(extents, element)
+    question = ModelQuestion.of(operation, space=own_space, shape=extents, dtype=element)
+    compilers = [question.compiler(goal, "so there is nothing to compile", _HINT) for goal, _ in goals]
     if not typed.shapes:
         tell(f"no --shape: compiling for {problem.label}")
-    (own_space or operation.space_for(problem)).check_filled(typed.space)
-    question = ModelQuestion.of(operation, space=own_space, shape=extents, dtype=element)
+    question.space.check_filled(typed.space)
     start = time.perf_counter()
-    expected = {goal.arch: _expectations(question, goal, spec, jobs, timeout_s) for goal, spec in goals}
+    pools = (CompilePool(compiler, workers=jobs, timeout_s=timeout_s) for compiler in compilers)
+    expected = {goal.arch: _expectations(question, pool, spec) for (goal, spec), pool in zip(goals, pools, strict=True)}
     elapsed_s = time.perf_counter() - start
     by_arch = {arch: [one.compiled for one in several if one.compiled] for arch, several in expected.items()}
     first = goals[0][0]
@@ -131,14 +134,6 @@ def _check(jobs: int | None, timeout_s: float) -> None:
     SettingsError.checked("--timeout", timeout_s, finite=False, hint=f"for example --timeout {_TIMEOUT_S}")
 
 
-def _operation(target: TypedTarget, goal: Target) -> Operation:
-    operation = target.load()
-    if not isinstance(operation, Operation) or Compiler.of(operation.kernel, Arguments(), goal, {}) is None:
-        message = f"{target.text} is no operation with a Triton kernel, so there is nothing to compile"
-        raise TargetError(message, hint="name an Operation that holds a TritonKernel")
-    return operation
-
-
 def _first_problem(operation: Operation, dtype: str | None) -> tuple[list[tuple[int, ...]], str | None]:
     """Shape and dtype of the operation's first named problem, preferably of this dtype; no shape if none is named."""
     element = None if dtype is None else dtype_name(dtype)
@@ -149,12 +144,10 @@ def _first_problem(operation: Operation, dtype: str | None) -> tuple[list[tuple[
     return [extents], dtype or its_dtype
 
 
-def _expectations(
-    question: ModelQuestion, target: Target, spec: DeviceSpec | None, jobs: int | None, timeout_s: float
-) -> list[Expectation]:
+def _expectations(question: ModelQuestion, opened: CompilePool, spec: DeviceSpec | None) -> list[Expectation]:
     """Every config, compiled, with what the model expects of it on a device that it knows."""
     configs = list(question.space)
-    with CompilePool(question.compiler(target), workers=jobs, timeout_s=timeout_s) as pool:
+    with opened as pool:
         futures = [pool.submit(config, anyway=True) for config in configs]
         compiled = (future.result() for future in followed(futures, len(futures), "configs"))
         results = {one.config: one for one in compiled}

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from triton_ops.backend import Arguments, Compiler, FunctionKernel, Kernel, Operation
+from triton_ops.backend import Arguments, Compiler, Kernel, Operation
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Forecast, Model, Readings
 from triton_ops.device import DeviceSpec, Machine, Roofline, Target, device_spec
@@ -59,10 +59,10 @@ class ModelQuestion:
     """One problem of one kernel, for which the model is asked; `work` is None if none is declared."""
 
     name: str
-    kernel: Kernel
-    arguments: Arguments  # of its launches: specs, tensors, or what stands for them
     space: ConfigSpace
     work: Work | None
+    kernel: Kernel | None = None  # None where the work alone is known
+    arguments: Arguments = field(default_factory=Arguments)  # of its launches: specs, or what stands for tensors
 
     @classmethod
     def of(
@@ -87,7 +87,7 @@ class ModelQuestion:
             if space is None:
                 message = "there is no space: the configs of a kernel are not known"
                 raise SpaceError(message, hint="space={'BLOCK': [64, 128]}")
-            kernel, arguments = FunctionKernel.as_kernel(target), Arguments(tuple(args), dict(kwargs or {}))
+            kernel, arguments = target, Arguments(tuple(args), dict(kwargs or {}))
             name, work, configs = kernel.name, None, ConfigSpace.from_user(space)
         kernel.check(configs.tunables, arguments.described(light=True))
         return cls(name=name, kernel=kernel, arguments=arguments, space=configs, work=work)
@@ -109,7 +109,8 @@ class ModelQuestion:
     ) -> Compiler:
         """The compiler of the kernel's configs; `TargetError`, with what it lacks therefore, where there is none."""
         target = device if isinstance(device, Target) else None if device.is_cpu else Target.of(device)
-        compiler = Compiler.of(self.kernel, self.arguments, target, self.space.members)
+        members, kernel = self.space.members, self.kernel
+        compiler = None if kernel is None else Compiler.of(kernel, self.arguments, target, members)
         if compiler is None:
             raise TargetError(f"{self.name} is no kernel that Triton compiles, {lack}", hint=hint)
         return compiler

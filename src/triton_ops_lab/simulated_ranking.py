@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import Arguments, FunctionKernel, Operation
+from triton_ops.backend import FunctionKernel, Operation
 from triton_ops.base import cached_property
 from triton_ops.cost_model import ElementTiles, Model, Readings, RowTiles
 from triton_ops.device import DeviceSpec, Machine, device_spec
@@ -213,7 +213,7 @@ class Overlay:
         work = _work(path, recording, undeclared)
         readings = work if isinstance(work, Readings) else None
         question = ModelQuestion(
-            name=recording.title, kernel=NO_KERNEL, arguments=Arguments(), space=recording.space,
+            name=recording.title, space=recording.space,
             work=None if isinstance(work, Readings) else work,
         )  # fmt: skip
         expecter = Expecter(question, spec, readings)

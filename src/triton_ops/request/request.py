@@ -317,15 +317,16 @@ class TuneProblem:
         SettingsError.checked("the weight of a problem", self.weight, hint=hint)
 
     @property
-    def parts(self) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
-        """The target with what the configs of the space bring, hooks and files, and the space without hooks."""
+    def parts(self) -> tuple[Operation | Kernel, Any]:
+        """The operation or kernel with what the configs of the space bring, hooks and files, and the plain space."""
         target, space = self.target, self.space
         if isinstance(target, Operation):
             kernel, plain = FunctionKernel.kernel_and_space(target.kernel, space)
             return target if kernel is target.kernel else replace(target, kernel=kernel), plain
+        kernel = FunctionKernel.as_kernel(target)
         if isinstance(space, ConfigSpace) or (space is None and not getattr(target, "offered", ())):
-            return target, space
-        return FunctionKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)
+            return kernel, space
+        return FunctionKernel.kernel_and_space(kernel, space)
 
     def measurable(self, device: str | None = None, seed: int = 0) -> TuneRequest:
         """The request of a tune, as `request`, whose tensors must have memory."""
@@ -372,8 +373,8 @@ class TuneProblem:
 _Parts: TypeAlias = tuple[Kernel, Problem, str, "GeneratedArguments | CopiedArguments"]
 
 
-def _by_arguments(target: Operation | Kernel | Callable[..., Any], arguments: Arguments, device: str | None) -> _Parts:
-    kernel = target.kernel if isinstance(target, Operation) else FunctionKernel.as_kernel(target)
+def _by_arguments(target: Operation | Kernel, arguments: Arguments, device: str | None) -> _Parts:
+    kernel = target.kernel if isinstance(target, Operation) else target
     arguments = arguments.by_name(kernel)  # an output is named by its argument
     if missing := [name for name in kernel.outputs if name not in arguments.keyword]:
         raise KernelTypeError(

@@ -173,10 +173,10 @@ def test_bad_input(cli, tmp_path):
         (["matmul", "--gpu", "sm_90", "--shape", "8x8"], 2, "matmul takes 3 extents"),
         (["matmul", "--gpu", "sm_90", "--space", "XX=1"], 2, "no tunable XX"),
         (["nosuch", "--gpu", "sm_90"], 2, "there is no kernel 'nosuch'"),
-        ([f"{target}:plain", "--gpu", "sm_90"], 2, "is no operation with a Triton kernel"),
+        ([f"{target}:plain", "--gpu", "sm_90"], 2, "is a function, so there is nothing to compile"),
     ]
     if gpu_missing():
-        refused.append((["matmul"], 3, "name a target: --gpu sm_90"))
+        refused.append((["matmul"], 3, "name one: --gpu 'NVIDIA H200'"))
     for words, code, message in refused:
         ran = cli("compile", *words)
         assert (ran.code, ran.out) == (code, ""), words
