@@ -1,4 +1,4 @@
-"""Steps of the public kernels around a launch: checks with typed errors, one function per rule, then the launch.
+"""Steps of the public kernels before a launch: checks with typed errors, one function per rule, of configs too.
 
 A kernel checks placement, dtypes, layout and shapes in this order, so that the first error is the one to mend first.
 The checks neither use a device nor import torch.

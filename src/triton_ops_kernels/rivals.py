@@ -1,4 +1,4 @@
-"""Shipped kernels beside their rivals at named problems: correctness first, then times taken in turn.
+"""The rivals of shipped kernels: what a library, eager PyTorch and its compiler do of the same.
 
 A rival is called with the kernel's own arguments by name, and returns its result. What a model would have prepared long
 before, such as reciprocals of a weight's scales, is prepared when the rival is made.

@@ -1,4 +1,4 @@
-"""Which of two callables is faster, how long one takes, the documented benchmarks, and the documented autotuner."""
+"""Which of two callables is faster, operations beside rivals, the documented benchmarks and the documented tuner."""
 
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 

@@ -233,3 +233,13 @@ def test_the_other_library_takes_part_where_torch_would_take_another(blas, monke
         assert products._has_lt(there, there) is True
     blas("_BlasBackend.Cublaslt")
     assert products._has_lt(there, there) == "it is what torch takes already"
+
+
+def test_a_kernel_that_cannot_be_imported_is_no_choice_and_the_log_says_why(monkeypatch, caplog):
+    def lacking(name):
+        raise ImportError(f"no {name} here")
+
+    monkeypatch.setattr(common.importlib, "import_module", lacking)
+    with caplog.at_level("INFO", "triton_ops"):
+        assert common.by_kernel("missing", len, len, len) == {}
+    assert "the kernel missing is no choice here: no triton_ops_kernels.missing here" in caplog.text

@@ -102,3 +102,10 @@ def test_wide_tiles_by_descriptors_take_less_than_by_pointers_and_narrow_ones_as
     for columns, least, most in ((128, 1.15, 1.3), (32, 1.0, 1.1)):
         described, pointers = (model.expected_ms({**tile, "BN": columns, "LOADS": it}) for it in ("host", "pointers"))
         assert least <= pointers / described <= most
+
+
+def test_two_products_at_once_are_of_their_operands_dtype_and_no_pick_is_made_of_rows_that_none_describes():
+    mlp = load("gated_mlp")
+    even, odd = (mlp.work(mlp.problem((512, 1024, hidden), "bfloat16")) for hidden in (1024, 1023))
+    assert even.dtype == "bfloat16"
+    assert (even.tiles.unseen, odd.tiles.unseen) == ("", "unseen: no rows that descriptors cannot read")

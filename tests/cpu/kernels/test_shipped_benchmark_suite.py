@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.near import drawn
-from triton_ops import Config, FunctionKernel, Operation, TensorSpec, tune
+from triton_ops import tune
 from triton_ops.benchmark import BenchmarkSuite, RivalRun
-from triton_ops.exceptions import DeviceError, SettingsError, TuningFailedError
+from triton_ops.exceptions import DeviceError, TuningFailedError
 from triton_ops.records.store import open_store
 from triton_ops_kernels import load, names
 from triton_ops_kernels import rivals as benchmarked
@@ -37,37 +37,6 @@ def test_rows_of_kernels_are_tuned_checked_and_compared(interpreted, tmp_path):
     rows = interpreted(rows_on_cpu, str(tmp_path))
     assert {row[:2] for row in rows} >= {("softmax", "eager"), ("layer_norm", "eager")}
     assert all(row[2] == "tuned now" and row[4] for row in rows)
-
-
-def scaled(x, out, *, n):
-    out.copy_(x * 2)
-
-
-def rescaled(x, **_rest):
-    return x + x
-
-
-DOUBLING = Operation(
-    "doubling", FunctionKernel(scaled, outputs=("out",)), [{"n": 1}, {"n": 2}],
-    lambda rows: {"x": TensorSpec((rows,), "float32"), "out": TensorSpec((rows,), "float32")},
-    reference=lambda x, out: x * 2, device="any",
-)  # fmt: skip
-
-
-@pytest.mark.usefixtures("steady_clock")
-@pytest.mark.parametrize(("asked", "rivals"), [
-    ((), ["default", "eager", "library"]), (("default",), ["default"]), (("eager", "default"), ["default", "eager"]),
-    (("library",), ["library"]), (("compile",), []),
-])  # fmt: skip
-@pytest.mark.parametrize("n", [1, 2])
-def test_a_kernel_meets_the_rivals_that_are_asked_for_and_else_all(asked, rivals, n, monkeypatch):
-    monkeypatch.setattr(RivalRun, "_winner", lambda *_: (Config(n=n), "recorded winner"))
-    rivals_here = {"eager": rescaled, "library": rescaled}
-    run = RivalRun(rivals_of=lambda *_: rivals_here, rivals=asked, seconds=0.1, device="cpu")
-    rows = list(run.problem_rows(DOUBLING, "small", (64,), None))
-    assert [row.rival for row in rows] == [rival for rival in rivals if n == 2 or rival != "default"]
-    assert all((row.config, row.is_default, row.confidence) == ({"n": n}, n == 1, "ok") for row in rows)
-    assert all(row.verdict == "not distinguishable" for row in rows)
 
 
 def untuned_rows(cache_dir):
@@ -136,11 +105,6 @@ def test_plain_functions_take_the_arguments_of_the_public_ones():
 def test_plain_rmsnorm_rope_compiles_to_one_graph():
     explanation = torch._dynamo.explain(plain_rmsnorm_rope)(drawn(1, 2, 8), drawn(8), drawn(2, 4), drawn(2, 4))
     assert explanation.graph_break_count == 0
-
-
-def test_seconds_below_zero_are_refused():
-    with pytest.raises(SettingsError, match="tune_s is -1"):
-        RivalRun(rivals_of=rivals_of, tune_s=-1)
 
 
 @pytest.mark.parametrize("error", [TuningFailedError("nothing ran"), RuntimeError("out of memory")])

@@ -72,7 +72,7 @@ def test_fill_is_no_part_of_what_a_tensor_is():
     assert TensorSpec((2,), "fp32", aligned=False) != TensorSpec((2,), "fp32")
 
 
-@pytest.mark.parametrize("thing", [3, None, [1.0], "x"])
+@pytest.mark.parametrize("thing", [3, None, [1.0], "x", torch.Tensor])
 def test_what_is_no_tensor_is_refused(thing):
     with pytest.raises(KernelTypeError, match=r"not a torch\.Tensor"):
         TensorSpec((4,), "fp32").validate(thing)
