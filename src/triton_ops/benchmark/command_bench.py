@@ -248,7 +248,6 @@ def bench_command(
     request = BenchRequest(problem=problem, device=device, cold=not warm, options=options)
     if request.device is not None:
         probe(request.device)
-    folder_of(options.cache_dir)
     hint = "name a function that returns the right result for the same arguments"
     right = None if reference is None else named_function("--reference", reference, hint)
     a, b = bench_contestants((target, other), configs, request)

@@ -18,7 +18,7 @@ from triton_ops.report import watched
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
-from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option, tell
+from triton_ops.terminal import ExitCode, Facts, Typed, option, tell
 from triton_ops.tuner import Listener, ProgressBar, RequestedTune
 from triton_ops.typed import TypedProblem, TypedTarget, named_function
 from triton_ops.values import Tolerance, Trial, TuningResult
@@ -105,7 +105,6 @@ def tune_command(
     typed_target = TypedTarget(target, options.cache_dir, problem, widen=widen)
     if device is not None:
         probe(device)
-    folder_of(options.cache_dir)
     Tolerance.of(tolerance)
     loaded = typed_target.load()
     bar = ProgressBar()

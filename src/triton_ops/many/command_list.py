@@ -19,7 +19,7 @@ from triton_ops.many.problem import ProblemLine, RunOptions, job_of, read_proble
 from triton_ops.many.session import ManyResult, ProblemOutcome, run_jobs
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config
-from triton_ops.terminal import ExitCode, Facts, folder_of
+from triton_ops.terminal import ExitCode, Facts
 from triton_ops.typed import TypedProblem
 from triton_ops.values import Tolerance
 
@@ -44,7 +44,6 @@ class ListedTune:
 
     def __post_init__(self) -> None:
         """Refuse what does not fit, before any work."""
-        folder_of(self.options.each.cache_dir)
         if self.device is not None:
             probe(self.device)
         Tolerance.of(self.tolerance)

@@ -114,8 +114,10 @@ class _Whole:
         self.typed |= {name: _worded(self.typed[name], text) for name, text in texts.items()}
 
     def value(self, typed: Mapping[str, Any]) -> Any:
-        """The value, of the options that are its own; the others have their defaults."""
+        """The value, of the options that are its own; the others have their defaults. CacheError as of `folder_of`."""
         own = {name: value for name, value in typed.items() if name in self._known}
+        if "cache_dir" in own:
+            folder_of(own["cache_dir"])
         return self._make(**{**own, **{name: not own[name] for name in self._opposites if name in own}})
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from triton_ops import Budget, Patience, SettingsError, choose, tune, tune_many, tuning
+from triton_ops import Budget, CacheError, Patience, SettingsError, choose, tune, tune_many, tuning
 from triton_ops.evaluation import Assignment
 from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.terminal.option_types import as_typed
@@ -62,6 +62,13 @@ def test_a_command_can_take_some_of_the_fields_and_name_what_one_means_there():
     assert [*parameters(as_typed(command))] == ["budget_s", "seed"]
     (described,) = inspect.signature(as_typed(command)).parameters["budget_s"].annotation.__metadata__
     assert described.help == "Of the whole list."
+
+
+def test_a_command_refuses_a_folder_of_records_that_is_a_file_before_it_begins():
+    def command(*, options: Annotated[TuneOptions, "seed cache_dir"]): ...
+
+    with pytest.raises(CacheError, match="cannot be a cache folder"):
+        as_typed(command)(seed=0, cache_dir=__file__)
 
 
 def in_a_block(**options):
