@@ -176,18 +176,20 @@ class Collection:
     def keep(self, mode: CompileMode, comparison: str, lines: Sequence[str], place: Path) -> str:
         """Put the log of a mode, and its compiler's traces, where an earlier run's were; say what was replaced.
 
-        Nothing is replaced, and a `SettingsError` raised, where something is in the way that no run has put there.
+        Nothing is replaced, and a `SettingsError` raised, where something is in the way that no run has put there, and
+        where it cannot be written.
         """
         if (own := self._own(mode)) is None:
             return ""
-        place.mkdir(parents=True, exist_ok=True)
-        NamedFile(place / _LOG).write("".join(f"{line}\n" for line in lines))
-        replaced = _remove_collected(own)
-        files = {name: _hash(place / name) for name in _files(place)}
-        _list_in(own).write({"comparison": comparison, "files": files})
-        for name in files:
-            (own / name).parent.mkdir(parents=True, exist_ok=True)
-            NamedFile(own / name).write(NamedFile(place / name).read())
+        with SettingsError.when(f"nothing can be collected in {own}", "name another folder", OSError, CacheError):
+            place.mkdir(parents=True, exist_ok=True)
+            NamedFile(place / _LOG).write("".join(f"{line}\n" for line in lines))
+            replaced = _remove_collected(own)
+            files = {name: _hash(place / name) for name in _files(place)}
+            _list_in(own).write({"comparison": comparison, "files": files})
+            for name in files:
+                (own / name).parent.mkdir(parents=True, exist_ok=True)
+                NamedFile(own / name).write(NamedFile(place / name).read())
         return f"replaces what an earlier run collected in {own}: {', '.join(replaced)}" if replaced else ""
 
     def _own(self, mode: CompileMode) -> Path | None:

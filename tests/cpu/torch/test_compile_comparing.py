@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import os
@@ -17,6 +18,7 @@ from triton_ops.backend import CandidateError
 from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import contest
 from triton_ops.request import TuneOptions
+from triton_ops_torch import compiled_files
 from triton_ops_torch.comparing_modes import Comparing, ModesRequest
 from triton_ops_torch.compile_mode import CUDAGRAPHS, EAGER, MODES, as_mode
 from triton_ops_torch.mode_process import Loaded, ModeTrial, VisitTimes
@@ -299,6 +301,15 @@ def test_an_interrupted_comparison_that_goes_on_keeps_the_traces_of_finished_mod
     assert [text for name, text in result.items() if name.startswith(f"{interrupted_in}/torch")] == [
         "of the second run"
     ]
+
+
+def test_a_folder_that_cannot_take_what_is_collected_is_named(compared, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(compiled_files.NamedFile, "write", full)
+    with pytest.raises(SettingsError, match=r"nothing can be collected in .*kept/default: no space left"):
+        compared(machine(), collect=tmp_path / "kept")
 
 
 def test_finished_modes_that_were_not_collected_are_compiled_again_to_be(compared, tmp_path):
