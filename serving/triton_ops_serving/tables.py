@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -25,7 +24,7 @@ FOLDERS = {  # of an installed engine, and the variable that names a further one
     "sglang-channelwise": ("kernels/ops/gemm/configs", ""),
     "sglang-lora": ("kernels/ops/lora/dense", "SGLANG_LORA_CONFIG_DIR"),
 }
-_VERSION = re.compile(r"triton_version is not used: (\S+)")  # the remark on what stands beside the sizes of a table
+_VERSION = "triton_version"  # a fact of SGLang's tables, which stands beside the sizes in vLLM's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +46,7 @@ class Place:
 
     def facts(self, problem: EngineProblem) -> dict[str, Any]:
         """All that the table of a problem is looked up by."""
-        here = {"device_name": self.device, "triton_version": self.triton}
+        here = {"device_name": self.device, _VERSION: self.triton}
         names = form_of(problem.form, problem.facts).facts
         return {**problem.facts, **{name: value for name, value in here.items() if name in names}}
 
@@ -72,13 +71,12 @@ class Place:
             return None
         table = form.read(path)
         rows = {row.at[0]: dict(row.config) for row in table.rows if not row.failure}
-        beside = next((match[1] for match in map(_VERSION.match, table.remarks) if match), "")
-        version, says = table.facts.get("triton_version") or beside, []
+        version, says = table.facts.get(_VERSION) or table.unused.get(_VERSION), list[str]()
         if version and version != self.triton:
             says.append(f"of Triton {version}, and {self.triton} runs")
         if of_first := bool(problem.facts.get("down")) and not table.facts.get("down"):
             says.append("that of the first product")
-        says += [each for each in table.remarks if not _VERSION.match(each)]
+        says += table.remarks
         if missing := [str(size) for size in problem.sizes if size not in rows]:
             says.append(f"{len(missing)} of {len(problem.sizes)} sizes take the nearest row: {', '.join(missing)}")
         return EngineTable(path=path, rows=rows, says="; ".join(says), of_first=of_first)

@@ -110,7 +110,7 @@ def import_command(
     names, plan = _names(form, row, rename), LockPlan(buckets=parse_pairs(bucket, "--bucket", "M=measured@2"))
     table = form.read(file).for_rows(names)
     table = replace(table, facts={**table.facts, **_facts(form, facts)})
-    for remark in table.remarks:
+    for remark in table.notes:
         tell(f"{file.name}: {remark}")
     if not table.best():
         raise CacheError(f"{file} has no config that can be called the best", hint="name a table with times")
@@ -132,7 +132,7 @@ def import_command(
         tell(f"{len(differs)} entries of {lockfile} differ from the table, and stay (hint: --replace)")
     data = {
         "file": str(lockfile), "rows": len(new.entries), "added": count, "differ": len(differs), "replaced": replaces,
-        "remarks": list(table.remarks), "facts": dict(table.facts),
+        "remarks": table.notes, "facts": dict(table.facts),
     }  # fmt: skip
     return Facts("imported table", data).lines(f"{len(new.entries)} rows read, {count} added to {lockfile}")
 

@@ -116,8 +116,8 @@ class ByBatch(Format):
             remarks.append(f"left out: {len(left)} rows are {_LEFT}: {', '.join(left)}")
         if wider := [row.name for row, now in zip(rows, launched, strict=True) if row.config != now.config]:
             remarks.append(f"{self.engine} widens BLOCK_SIZE_K to a block in {len(wider)} rows: {', '.join(wider)}")
-        remarks += [f"{name} is not used: {content[name]}" for name in self.beside if name in content]
-        return Table(facts, tuple(launched), remarks=tuple(remarks))
+        unused = {name: content[name] for name in self.beside if name in content}
+        return Table(facts, tuple(launched), remarks=tuple(remarks), unused=unused)
 
     def row_in(self, size: int, value: Any, path: Path) -> TableRow:
         """See `Format`; without a config it is left to another kernel."""

@@ -72,6 +72,12 @@ class Table:
     rows: tuple[TableRow, ...] = ()
     _: KW_ONLY
     remarks: tuple[str, ...] = ()  # what its reader did not understand or left out, each as a sentence with its count
+    unused: Mapping[str, Any] = field(default_factory=dict)  # what is known of the file, and decides nothing
+
+    @property
+    def notes(self) -> list[str]:
+        """All that is to be said of the table, each as a sentence."""
+        return [*self.remarks, *(f"{name} is not used: {value}" for name, value in self.unused.items())]
 
     def best(self) -> tuple[TableRow, ...]:
         """For each `at` the config of the least rank among those that did not fail."""

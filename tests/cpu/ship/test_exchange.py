@@ -150,10 +150,10 @@ def test_sglang_widens_what_ends_inside_a_block(tmp_path):
 def test_what_a_table_has_beside_its_configs_is_told(tmp_path):
     path = FORMATS["vllm-moe"].write(Table(FACTS["vllm-moe"], (row((16,), 16),)), tmp_path)
     path.write_text(json.dumps({"triton_version": "3.6.0", "64": dict(TILES), "16": dict(TILES)}))
-    assert FORMATS["vllm-moe"].read(path).remarks == (
+    assert FORMATS["vllm-moe"].read(path).notes == [
         "its sizes are not in order: of two that are equally near, an export prefers the smaller",
         "triton_version is not used: 3.6.0",
-    )
+    ]
 
 
 def test_a_row_that_is_left_to_another_kernel_is_told_and_answers_nothing(tmp_path):
