@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -229,10 +228,9 @@ def _check_names(names: Any) -> None:
 
 def duel_policy(rounds: Any, seconds: Any) -> DuelPolicy:
     """The limits of a comparison in rounds and seconds; a `SettingsError` if one is out of range."""
-    if rounds is not None and (not isinstance(rounds, Integral) or int(rounds) < DuelPolicy.LEAST_ROUNDS):
-        raise SettingsError(
-            f"rounds is {rounds!r}; a whole number of {DuelPolicy.LEAST_ROUNDS} or more bounds a difference at 95 %"
-        )
+    if rounds is not None:
+        hint = "fewer bound no difference at 95 %"
+        SettingsError.checked("rounds", rounds, DuelPolicy.LEAST_ROUNDS, whole=True, hint=hint)
     limit_s = float(SettingsError.checked("seconds", seconds, finite=False))
     return DuelPolicy(seconds=limit_s) if rounds is None else DuelPolicy(checkpoints=(int(rounds),), seconds=limit_s)
 

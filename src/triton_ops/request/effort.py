@@ -70,8 +70,7 @@ class Patience:
 
     def __post_init__(self) -> None:
         for name in ("compile_s", "launch_s", "trial_s", "setup_s"):
-            if not getattr(self, name) > 0:
-                raise SettingsError(f"{name} is {getattr(self, name)}; it must be a positive number of seconds")
+            SettingsError.checked(name, getattr(self, name), finite=False)
 
 
 @dataclass(frozen=True, kw_only=True)

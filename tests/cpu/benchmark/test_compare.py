@@ -462,7 +462,7 @@ def test_interrupts_are_not_swallowed():
     ("wrong", "said"),
     [
         ({"rounds": 5}, "rounds is 5"),
-        ({"rounds": 7.5}, "rounds is 7.5; a whole number of 6 or more"),
+        ({"rounds": 7.5}, "rounds is 7.5; it must be a whole number of 6 or more"),
         ({"seconds": 0}, "seconds is 0"),
         ({"seconds": math.nan}, "seconds is nan"),
         ({"names": ("x", "x")}, "two different ones"),
