@@ -158,13 +158,16 @@ def takes_descriptors(x: TensorSpec, weight: TensorSpec) -> bool:
 
 @lru_cache(maxsize=1024)
 def default_config(M: int, N: int, K: int, groups: int, dtype: str) -> Config:
-    """The untuned config: tiles of 128 by 128, with as many rows as a mean group has, and steps of 128 bytes."""
+    """The untuned config: tiles of 128 by 128, with as many rows as a mean group has, and steps of 128 bytes.
+
+    Where rows are few, weights have to arrive, and steps have 256 bytes.
+    """
     rows = min(padded(mean_rows(M, groups), 16), 128)
-    columns = min(padded(N, 32), 128)
-    step = min(padded(K, 32), max(32, K_STEP_BYTES // ITEM_BYTES[dtype]))
+    columns, few = min(padded(N, 32), 128), rows == 16
+    step = min(padded(K, 32), max(32, K_STEP_BYTES * (1 + few) // ITEM_BYTES[dtype]))
     return Config(
         BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=step, GROUP_SIZE_M=8, DESCRIPTORS=False, PROGRAMS=0,
-        num_warps=8 if rows * columns >= 128 * 128 else 4, num_stages=2 if dtype == "float32" else 4,
+        num_warps=8 if rows * columns >= 128 * 128 else 4, num_stages=2 if dtype == "float32" else 3 if few else 4,
     )  # fmt: skip
 
 

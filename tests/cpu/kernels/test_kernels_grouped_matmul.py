@@ -219,6 +219,12 @@ def test_space_says_why_a_config_is_left_out():
     )
 
 
+@pytest.mark.parametrize(("dtype", "steps"), [("bfloat16", [64, 128]), ("float32", [32, 64])])
+def test_the_default_takes_longer_steps_where_rows_are_few(dtype, steps):
+    defaults = [operation.space_for(operation.problem(shape, dtype)).default_config for shape in (PREFILL, DECODE)]
+    assert [config["BLOCK_K"] for config in defaults] == steps
+
+
 def test_work_reads_the_weights_that_are_used():
     assert operation.work(operation.problem((100, 4, 16, 32, 1), "float16")).flops == 2 * 100 * 16 * 32
     assert operation.work(operation.problem((100, 4, 16, 32, 1), "float16")).bytes == 2 * (
