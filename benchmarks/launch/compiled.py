@@ -2,11 +2,12 @@
 
     python -m benchmarks.launch.compiled [--modes default reduce-overhead] [--limit-s 75] [--out FILE]
 
-Each function stands between a product and an addition. It is compiled by Inductor three times: with this package's
-kernel as the code launches it, with the same kernel as one operator, and with torch's own function. Nothing waits for
-a call, the three take turns in rounds of random order, and the least round of each counts. Results are compared with
-those outside of compiled code, and the code is read for what stands in it. The last lines are the geometric mean and
-the largest of the ratios to torch's own. A GPU is needed.
+Each function stands between a product and an addition. Torch makes the addition a part of its own softmax and layer
+norm, and a kernel is one launch more: these two stand before a further product too, with as many launches as torch's.
+Each is compiled by Inductor three times: with this package's kernel as the code launches it, with the same kernel as
+one operator, and with torch's own function. Nothing waits for a call, the three take turns in rounds of random order,
+and the least round of each counts. Results are compared with those outside of compiled code, and the code is read for
+what stands in it. The last lines are the geometric mean and the largest of the ratios to torch's own. A GPU is needed.
 """
 
 from __future__ import annotations
@@ -66,8 +67,7 @@ def functions() -> dict[str, dict[str, Callable[[Any], Any]]]:
             "operator": lambda x, text=text: operators.matmul_new(x, v, config=text),
         }
     rows, tiles = json.dumps(_ROWS), json.dumps(_TILES)
-    return {
-        **made,
+    made |= {
         "softmax": {
             "torch": lambda x: torch.softmax(x, -1),
             "launch": lambda x: triton_ops.softmax(x, config=_ROWS),
@@ -84,6 +84,11 @@ def functions() -> dict[str, dict[str, Callable[[Any], Any]]]:
             "operator": lambda x: operators.flash_attention(heads(x), heads(x), heads(x), config=tiles),
         },
     }
+    for name in ("softmax", "layer_norm"):
+        made[f"{name}, then a product"] = {
+            way: lambda x, function=function: function(x) @ v for way, function in made[name].items()
+        }
+    return made
 
 
 def compiled(function: Callable[..., Any], args: tuple[Any, ...], mode: str) -> tuple[Callable[[], Any], str]:
