@@ -66,11 +66,10 @@ def defined_kernels(island: Island) -> list[DefinedKernel]:
     sources = [one.kernel for one in kernels if one.kernel is not None]
     helpers = {id(one.function) for kernel in sources for one in map(kernel.callee, kernel.calls) if one is not None}
     nested = [*_nested_functions(island)]
-    inside = (node.func for _, one in nested for node in ast.walk(one) if isinstance(node, ast.Call))
-    names = {dotted_name(func) for func in inside}
+    names = {dotted_name(call.func) for _, one in nested for call in KernelSource.calls_in(one)}
     helpers |= {id(one.kernel.function) for one in kernels if one.kernel is not None and one.name in names}
-    calls = (node.func for node in ast.walk(island.tree) if isinstance(node, ast.Call))
-    launched = {dotted_name(func.value).rpartition(".")[2] for func in calls if isinstance(func, ast.Subscript)}
+    functions = (call.func for call in KernelSource.calls_in(island.tree))
+    launched = {dotted_name(func.value).rpartition(".")[2] for func in functions if isinstance(func, ast.Subscript)}
     helpers |= {id(one.function) for one in sources if one.results}
     launchable = [
         one for one in kernels if one.kernel is None or one.name in launched or id(one.kernel.function) not in helpers
@@ -413,7 +412,7 @@ class _LaunchReader:
             scope.define(node)
             return
         expressions = (one for one in ast.iter_child_nodes(node) if isinstance(one, (ast.expr, ast.withitem)))
-        for call in (inner for one in expressions for inner in ast.walk(one) if isinstance(inner, ast.Call)):
+        for call in (call for one in expressions for call in KernelSource.calls_in(one)):
             yield from self._launch(call, scope)
         if isinstance(node, (ast.With, ast.AsyncWith)):
             yield from self._block(node.body, scope)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Built, CandidateError, LaunchedKernel, Operation, last_name
+from triton_ops.backend import Built, CandidateError, KernelSource, LaunchedKernel, Operation
 from triton_ops.base import cached_property, require
 from triton_ops.device import Target
 from triton_ops.kernel_ir import Fact, KernelFacts, SourcePlace, UntoldError
@@ -273,10 +273,7 @@ class KernelReading(ReadSource):
         compared = (one.left for one in ast.walk(self.tree) if isinstance(one, ast.Compare))
         tests += (one for one in compared if isinstance(one, ast.BinOp) and ast.unparse(one.right) in blocks)
         choices = (one for one in ast.walk(self.tree) if isinstance(one, ast.If))
-        bodies = ((one.test, [part for each in one.body for part in ast.walk(each)]) for one in choices)
-        tests += (
-            test for test, body in bodies if "pad" in {last_name(one) for one in body if isinstance(one, ast.Call)}
-        )
+        tests += (one.test for one in choices if any(any(KernelSource.calls_in(each, "pad")) for each in one.body))
         return any(
             isinstance(one, ast.BinOp) and isinstance(one.op, (ast.Mod, ast.FloorDiv))
             for test in tests

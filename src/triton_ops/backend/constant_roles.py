@@ -398,7 +398,7 @@ class _Frame:
         if not _is_loop(node.iter):
             return
         *bounds, last = node.iter.args  # type: ignore[attr-defined]
-        self.uses.loops |= any(isinstance(one, ast.Call) and last_name(one) == "load" for one in ast.walk(node))
+        self.uses.loops |= any(KernelSource.calls_in(node, "load"))
         if len(bounds) < 2:  # without a step
             self.uses.note("turns", self.constants(last) if ast.unparse(last) in self.source.own_names else None)
             return

@@ -122,7 +122,7 @@ class KernelSource:
     @cached_property
     def calls(self) -> tuple[ast.Call, ...]:
         """All calls in it."""
-        return tuple(node for node in ast.walk(self.node) if isinstance(node, ast.Call))
+        return tuple(self.calls_in(self.node))
 
     @cached_property
     def stores(self) -> Mapping[str, int]:
@@ -171,10 +171,15 @@ class KernelSource:
         return ((what, node) for what, node in several if node is not None and what != absent)
 
     @staticmethod
+    def calls_in(node: ast.AST, *names: str) -> Iterator[ast.Call]:
+        """The calls in a part of the syntax: all of them, or those of functions with these last names."""
+        calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+        return (one for one in calls if not names or last_name(one) in names)
+
+    @staticmethod
     def loads_in(node: ast.expr) -> Iterator[ast.Call]:
         """The calls in an expression that give what memory holds: loads and atomic operations."""
-        calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
-        return (one for one in calls if last_name(one) in ("load", *_ATOMICS))
+        return KernelSource.calls_in(node, "load", *_ATOMICS)
 
     @staticmethod
     def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
@@ -405,7 +410,7 @@ def _items_of_call(source: KernelSource, call: ast.Call, conditions: _Conditions
 
 
 def _adds(source: KernelSource, name: str, value: ast.expr) -> bool:
-    for node in (one for one in ast.walk(value) if isinstance(one, ast.Call)):
+    for node in KernelSource.calls_in(value):
         if last_name(node) == "dot":
             return True
         helper = source.callee(node)

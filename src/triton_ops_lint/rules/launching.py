@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from triton_ops.backend import last_name
+from triton_ops.backend import KernelSource, last_name
 from triton_ops.kernel_ir import AccessFact, Term
 from triton_ops_lint.indices import Index, all_indices, root_name
 from triton_ops_lint.jit_functions import SourceLaunch, parameters_of, tensor_of
@@ -167,8 +167,8 @@ def _accesses_of(kernel: KernelReading, launch: SourceLaunch, size: ast.expr) ->
 
 def _is_rounded_up(launch: SourceLaunch, name: str) -> bool:
     """Check whether the function makes a block of all of it, or of its multiple, so that few such sizes can occur."""
-    calls = (one for one in ast.walk(launch.around) if isinstance(one, ast.Call))
-    sizes = [launch.resolved(one) for call in calls if last_name(call) == "next_power_of_2" for one in call.args]
+    calls = KernelSource.calls_in(launch.around, "next_power_of_2")
+    sizes = [launch.resolved(one) for call in calls for one in call.args]
     products = [one for one in sizes if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult)]
     sides = [launch.resolved(side) for one in products for side in (one.left, one.right)]
     return launch.text(name) in map(ast.unparse, (*sizes, *sides))
@@ -199,8 +199,7 @@ def _varies(launch: SourceLaunch, node: ast.expr) -> bool:
 
 def _is_rounded(node: ast.expr) -> bool:
     """Check whether a size is rounded, so that few values of it occur."""
-    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
-    return any(last_name(one) in ("next_power_of_2", "cdiv", "ceil", "min", "max") for one in calls)
+    return any(KernelSource.calls_in(node, "next_power_of_2", "cdiv", "ceil", "min", "max"))
 
 
 @rule(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from triton_ops.backend import last_name
+from triton_ops.backend import KernelSource, last_name
 from triton_ops.kernel_ir import Term
 from triton_ops_lint.indices import Index, IndexBound, all_indices, root_name
 from triton_ops_lint.jit_functions import SourceLaunch, extents_of, parameters_of
@@ -368,7 +368,7 @@ def _unused_extent(kernel: KernelReading) -> str:
     names = {node.id for node in ast.walk(kernel.function.node) if isinstance(node, ast.Name)}
     names |= kernel.function.constants | {*(kernel.key or ())}
     spare = [name for name in kernel.function.parameters if name not in names]
-    calls = (one for one in ast.walk(kernel.tree) if isinstance(one, ast.Call) and last_name(one) in ("load", "store"))
+    calls = KernelSource.calls_in(kernel.tree, "load", "store")
     pointers = {re.split(r"\W", ast.unparse(one.args[0]))[0] for one in calls if one.args}  # of all kernels of the file
     return (
         f"the kernel is given {spare[0]}, and uses it nowhere" if len(spare) == 1 and spare[0] not in pointers else ""
