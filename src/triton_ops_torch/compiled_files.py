@@ -65,12 +65,12 @@ class _Finished:
 
 
 class RunFolder:
-    """The files of one comparison; without `resume` those of an interrupted run are removed."""
+    """The files of one comparison; without `resume` what an interrupted run has finished counts as not done."""
 
     def __init__(self, path: Path, *, resume: bool = True) -> None:
         self.path = path
-        if not resume:
-            self.remove()
+        for answer in () if resume else path.glob("*.json"):
+            answer.unlink()
 
     def finished(self, mode: CompileMode) -> tuple[Loaded, list[str]] | None:
         """Answer and compiler's lines of a mode that an interrupted run has compiled; None if it has not."""

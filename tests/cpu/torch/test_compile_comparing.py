@@ -21,6 +21,7 @@ from triton_ops.request import TuneOptions
 from triton_ops_torch import compiled_files
 from triton_ops_torch.comparing_modes import Comparing, ModesRequest
 from triton_ops_torch.compile_mode import CUDAGRAPHS, EAGER, MODES, as_mode
+from triton_ops_torch.compiled_files import run_folder
 from triton_ops_torch.mode_process import Loaded, ModeTrial, VisitTimes
 from triton_ops_torch.mode_report import left_to_python
 
@@ -301,6 +302,26 @@ def test_an_interrupted_comparison_that_goes_on_keeps_the_traces_of_finished_mod
     assert [text for name, text in result.items() if name.startswith(f"{interrupted_in}/torch")] == [
         "of the second run"
     ]
+
+
+def test_a_run_that_does_not_resume_takes_nothing_of_an_interrupted_one(tmp_path):
+    with run_folder(tmp_path, "KEY", resume=True) as result:
+        result.keep(as_mode("default"), Loaded(calls_s=(1.0,)), ["a line"])
+    with run_folder(tmp_path, "KEY", resume=True) as result:
+        assert result.finished(as_mode("default")) == (Loaded(calls_s=(1.0,)), ["a line"])
+        assert result.finished(as_mode("max-autotune")) is None
+    with run_folder(tmp_path, "KEY", resume=False) as result:
+        assert result.finished(as_mode("default")) is None
+
+
+def test_what_is_kept_of_a_mode_and_damaged_is_a_warning(tmp_path, caplog):
+    with run_folder(tmp_path, "KEY", resume=True) as result:
+        result.keep(as_mode("default"), Loaded(calls_s=(1.0,)), [])
+        (answer,) = result.path.glob("*.json")
+        answer.write_text(answer.read_text().replace("1.0", "2.0"))
+        assert result.finished(as_mode("default")) is None
+    assert "its checksum is not that of its content" in caplog.text
+    assert "an interrupted comparison will start from the beginning" in caplog.text
 
 
 def test_a_folder_that_cannot_take_what_is_collected_is_named(compared, tmp_path, monkeypatch):

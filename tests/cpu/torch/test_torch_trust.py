@@ -44,6 +44,7 @@ def test_compile_modes_take_no_code_from_a_folder_of_another_user(tmp_path, plan
     plant(root / "compile-modes", victim)
     before = sorted(tmp_path.rglob("*"))
     with run_folder(root, "KEY", resume=False) as result:
+        assert result.path.is_dir(), "a folder that is made anew has no lock, and another process would remove it"
         used = result.of(CompileMode("default"))
         assert root not in used.parents
         assert (used.stat().st_uid, stat.S_IMODE(used.stat().st_mode)) == (os.getuid(), 0o700)
