@@ -14,7 +14,7 @@ from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import Lockfile
 from triton_ops.request import TuneOptions
 from triton_ops.ship import Table
-from triton_ops.terminal import ExitCode, Facts, Typed, only_data_on_stdout, option
+from triton_ops.terminal import ExitCode, Facts, only_data_on_stdout, option
 from triton_ops_serving.formats import FormTable, file_text, form_of
 from triton_ops_serving.model import EngineProblem, Model
 from triton_ops_serving.pinned import rows_of, voted
@@ -101,7 +101,7 @@ def list_command(
 
 def check_command(
     served: Served,
-    gpu: Typed.Gpu = None,
+    gpu: str | None = None,
     triton: TritonVersion = None,
     lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
 ) -> Facts:
@@ -183,7 +183,7 @@ def tune_command(
 def export_command(
     served: Served,
     folder: Annotated[Path, option("FOLDER", "Where ENGINE looks for its tables.")],
-    gpu: Typed.Gpu = None,
+    gpu: str | None = None,
     triton: TritonVersion = None,
     lockfile: Annotated[
         list[Path] | None, option("--lockfile", "The rows; of several, such as of ranks, by their vote.", "FILE")

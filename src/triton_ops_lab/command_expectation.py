@@ -12,7 +12,7 @@ from triton_ops.cost_model import work_in_words
 from triton_ops.device import DeviceSpec, Machine, device_spec, gpu_missing
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.space import Config
-from triton_ops.terminal import Facts, Typed, option, tell
+from triton_ops.terminal import Facts, option, tell
 from triton_ops.typed import TypedTarget
 from triton_ops.values import Resources, Status
 from triton_ops_lab.expectation import LEGEND, Portrait, explain, pipeline_lines, portrait
@@ -166,7 +166,7 @@ def explain_command(
     ] = None,
     pipeline: Annotated[bool, option("--pipeline", "Draw the pipeline for one to five stages.")] = False,
     shows_space: Annotated[bool, option("--space", "Say what may be tuned, read from the kernel, and why.")] = False,
-    cache_dir: Typed.CacheDir = None,
+    cache_dir: str | None = None,
 ) -> Facts:
     """Say what to expect of one config: time, occupancy, waves, shared memory, roofline, and what limits it.
 
@@ -251,7 +251,7 @@ def rank_command(
     top: Annotated[int | None, option("--top", "Configs to show; default 20, with --json all.", "N", min=1)] = None,
     every: Annotated[bool, option("--all", "Compile and show every config, so that no time is guessed.")] = False,
     jobs: Annotated[int | None, option("--jobs", "Processes that read; default one for each CPU.", "N", min=1)] = None,
-    cache_dir: Typed.CacheDir = None,
+    cache_dir: str | None = None,
 ) -> Facts:
     """Rank every config of TARGET by the time that the model expects, the shortest first.
 

@@ -25,7 +25,7 @@ from triton_ops.benchmark import profile_of, time_ms
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
 from triton_ops.request import device_for
-from triton_ops.terminal import Facts, Typed, option, tell
+from triton_ops.terminal import Facts, option, tell
 from triton_ops.typed import TypedTarget
 from triton_ops.values import dtype_name
 from triton_ops_lab.kernel_verdicts import KernelProfile, ProfiledKernel, ProfileReport, read_profile
@@ -233,7 +233,7 @@ def add_calls(facts: Facts, times: str, parts: Sequence[CallPart], idle: float |
 
 def flow_command(
     target: Target,
-    device: Typed.Device = None,
+    device: str | None = None,
     metrics: Metrics = "roofline",
     kernel: Kernel = "",
     launches: FewLaunches = 20,
@@ -269,7 +269,7 @@ def flow_command(
 def read_command(
     file: Annotated[Path, option("FILE", "What `ncu` printed, or what rocprof or Proton wrote.")],
     kernel: Kernel = "",
-    gpu: Typed.Gpu = None,
+    gpu: str | None = None,
     flops: Flops = 0.0,
     dtype: FlopsDtype = None,
     tried: Tried = None,
@@ -314,7 +314,7 @@ def command_command(
 
 def run_command(
     program: Program, metrics: Metrics = "roofline", kernel: Kernel = "", skip: Skip = 0, launches: Launches = None,
-    out: Out = "profile.csv", gpu: Typed.Gpu = None, flops: Flops = 0.0, dtype: FlopsDtype = None, tried: Tried = None,
+    out: Out = "profile.csv", gpu: str | None = None, flops: Flops = 0.0, dtype: FlopsDtype = None, tried: Tried = None,
 ) -> Facts:  # fmt: skip
     """Profile a program here, and say what limits its kernels."""
     path = NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out).run()
@@ -324,7 +324,7 @@ def run_command(
 
 def call_command(
     target: Target,
-    device: Typed.Device = None,
+    device: str | None = None,
     calls: Annotated[int, option("--calls", "How often.", "N", min=1)] = 3,
 ) -> Facts:
     """Call TARGET some times, for a profiler to look at."""

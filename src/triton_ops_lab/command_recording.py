@@ -12,7 +12,7 @@ from triton_ops.base import Host, counted
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import Effort
 from triton_ops.search import Search
-from triton_ops.terminal import Facts, Typed, followed, option, tell
+from triton_ops.terminal import Facts, followed, option, tell
 from triton_ops.tuner import ProgressBar
 from triton_ops.typed import TypedTarget
 from triton_ops_lab.recording import read_recording, record, write_recording
@@ -164,7 +164,7 @@ def record_command(
     out: Annotated[Path, option("--out", "Where to write it: FILE.json.gz.", "FILE")],
     target: Annotated[TypedTarget, "text shape dtype arg space"],
     passes: Annotated[int, option("--passes", "How often the whole space is measured.", "N", min=1)] = 2,
-    device: Typed.Device = None,
+    device: str | None = None,
     warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
 ) -> Facts:
     """Measure every config of TARGET's space for one problem, and write a recording for `triton-ops replay`."""

@@ -19,7 +19,7 @@ from triton_ops.base import Page
 from triton_ops.device import DeviceSpec, Machine, device_spec
 from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
 from triton_ops.space import Config
-from triton_ops.terminal import Facts, PageServer, Typed, option, tell
+from triton_ops.terminal import Facts, PageServer, option, tell
 from triton_ops.tuner import Survey
 from triton_ops.typed import TypedTarget, parse_config
 from triton_ops_lab.expectation import LEGEND, drawn, pipeline_lines
@@ -297,7 +297,7 @@ def simulate_command(
     configs: Annotated[
         list[str] | None, option("--config", "A config; repeat it. Default: five textbook configs.", "NAME=V,NAME=V")
     ] = None,
-    space: Typed.Space = None,
+    space: list[str] | None = None,
     whole: Annotated[bool, option("--whole", "Rank the whole space, as of a TARGET always.")] = False,
     top: Annotated[int, option("--top", "Configs to show.", "N", min=1)] = _SHOWN,
     why: Annotated[int, option("--why", "The config to explain.", "RANK", min=1)] = 1,
@@ -317,8 +317,8 @@ def simulate_command(
         bool, option("--serve", "Serve a page that ranks what it is asked, to this machine's browsers.")
     ] = False,
     port: Annotated[int | None, option("--port", "With --serve; default a free port.", "N")] = None,
-    cache_dir: Typed.CacheDir = None,
-    as_json: Typed.Json = False,
+    cache_dir: str | None = None,
+    as_json: bool = False,
 ) -> Facts:
     """Rank configs by the time that the model expects of them, and explain each rank; nothing is run."""
     values = [parse_config([config], "--config") or {} for config in configs or []]

@@ -26,7 +26,7 @@ from triton_ops.backend import Operation
 from triton_ops.base import counted
 from triton_ops.exceptions import TargetError, TritonKernelError
 from triton_ops.processes import TerminatedError
-from triton_ops.terminal import ExitCode, Facts, Typed, followed, option
+from triton_ops.terminal import ExitCode, Facts, followed, option
 from triton_ops.typed import TypedProblem, TypedTarget
 from triton_ops_lint.apart import LintOptions
 from triton_ops_lint.engine import BAD, RULES, checked_options, lint, lint_each
@@ -64,7 +64,7 @@ def lint_command(
     pass_without_kernels: Annotated[
         bool, option("--pass-without-kernels", "End with 0 where no target has a kernel, as hooks on any file need.")
     ] = False,
-    gpu: Typed.Gpu = None,
+    gpu: str | None = None,
     run: Annotated[
         bool, option("--run", "Import TARGET too, and run its operations once by Triton's interpreter.")
     ] = False,

@@ -18,7 +18,7 @@ from triton_ops.base import counted, require
 from triton_ops.benchmark import time_ms
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import SettingsError, TargetError
-from triton_ops.terminal import Facts, Typed, option, tell
+from triton_ops.terminal import Facts, option, tell
 from triton_ops.values import dtype_name
 from triton_ops_torch.backends import Site, gate_of
 from triton_ops_torch.compile_mode import autotune_options, wrong_variables
@@ -37,8 +37,8 @@ def backends_command(
     op: Annotated[str, option("OP", "mm, a product of matrices, or conv, a convolution.")] = "mm",
     shape: Annotated[str | None, option("--shape", "The extents of a product.", "MxNxK")] = None,
     dtype: Annotated[str, option("--dtype", "Such as bf16, fp16, fp32.", "DTYPE")] = "fp32",
-    device: Annotated[str, option("--device", "cpu, cuda or cuda:N.", "DEVICE")] = "cpu",
-    gpu: Typed.Gpu = None,
+    device: str = "cpu",
+    gpu: str | None = None,
     names: Annotated[str | None, option("--list", "The list of backends; default the one in use.", "NAMES")] = None,
     freezing: Annotated[bool, option("--freezing", "Weights are constants.")] = False,
 ) -> Facts:
@@ -95,7 +95,7 @@ def _own_ms(m: int, n: int, k: int, dtype: str) -> float:
 
 def options_command(
     name: Annotated[str | None, option("WORD", "Only options whose names hold it.")] = None,
-    device: Annotated[str, option("--device", "cpu, cuda or cuda:N.", "DEVICE")] = "cpu",
+    device: str = "cpu",
 ) -> Facts:
     """List the options of tuning and of what is fused or recorded, with variable and value; and a device's gate."""
     rows = autotune_options() if name is None else autotune_options((name,))

@@ -18,7 +18,7 @@ from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError,
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import TuneOptions, device_for
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell
+from triton_ops.terminal import ExitCode, Facts, folder_of, only_data_on_stdout, option, tell
 from triton_ops.typed import TypedProblem, TypedTarget, named_function, parse_config
 from triton_ops.values import Key, Measurement, Problem
 
@@ -221,7 +221,7 @@ def bench_command(
     ] = None,
     seconds: Annotated[float, option("--seconds", "No round is started after this time.", "S")] = 10.0,
     warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
-    device: Typed.Device = None,
+    device: str | None = None,
     reference: Annotated[
         str | None, option("--reference", "What is right, as a TARGET; default an operation's, or A.", "TARGET")
     ] = None,

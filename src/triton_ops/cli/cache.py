@@ -11,7 +11,7 @@ from triton_ops import device
 from triton_ops.base import Folder, StoredFile, counted, gain_text
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import RECORDS, Misses, Record, matching, open_store
-from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option
+from triton_ops.terminal import ExitCode, Facts, folder_of, option
 
 ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records
 Which = Annotated[str | None, option("KERNEL|ID", "A kernel's name, or the start of an id.", show_default=False)]
@@ -20,7 +20,7 @@ _FAILURES_SHOWN = 3
 _NUMBERS = ("median ms", "spread", "vs default")
 
 
-def show_command(which: Which = None, cache_dir: Typed.CacheDir = None) -> Facts:
+def show_command(which: Which = None, cache_dir: str | None = None) -> Facts:
     """Show the records: winner, gain over the default, spread, when, on what.
 
     One record is shown whole, several as a table.
@@ -132,7 +132,7 @@ _MISSES_NUMBERS = ("count", "expected ms")
 def remove_command(
     which: Which = None,
     everything: Annotated[bool, option("--all", "Remove every record.")] = False,
-    cache_dir: Typed.CacheDir = None,
+    cache_dir: str | None = None,
 ) -> Facts:
     """Remove records; files that are not ours stay."""
     records = _to_remove(which, everything, cache_dir)
@@ -144,7 +144,7 @@ def remove_command(
     return facts if records else tell_nothing(facts, which, cache_dir)
 
 
-def path_command(cache_dir: Typed.CacheDir = None) -> Facts:
+def path_command(cache_dir: str | None = None) -> Facts:
     """Print the folder of records."""
     folder = folder_of(cache_dir)
     Folder(folder).check_home()
@@ -154,7 +154,7 @@ def path_command(cache_dir: Typed.CacheDir = None) -> Facts:
 def export_command(
     file: Annotated[Path, option("FILE", "Where to; an existing file is replaced.")],
     which: Which = None,
-    cache_dir: Typed.CacheDir = None,
+    cache_dir: str | None = None,
 ) -> Facts:
     """Write records to one file with a checksum."""
     records = matching(which, folder_of(cache_dir))
@@ -171,7 +171,7 @@ def export_command(
 def import_command(
     file: Annotated[Path, option("FILE", "A file of `cache export`.")],
     replace: Annotated[bool, option("--replace", "Let the file's records take the place of others.")] = False,
-    cache_dir: Typed.CacheDir = None,
+    cache_dir: str | None = None,
 ) -> Facts:
     """Take in the records of an exported file."""
     store = open_store(folder_of(cache_dir))
@@ -209,7 +209,7 @@ def _places(devices: Iterable[str]) -> list[str]:
 
 
 def misses_command(
-    clear: Annotated[bool, option("--clear", "Empty the list.")] = False, cache_dir: Typed.CacheDir = None
+    clear: Annotated[bool, option("--clear", "Empty the list.")] = False, cache_dir: str | None = None
 ) -> Facts:
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
     folder = folder_of(cache_dir)

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from triton_ops.cli.microbenchmarks import calibrate
 from triton_ops.device import Calibration
-from triton_ops.terminal import Facts, Typed, folder_of, option
+from triton_ops.terminal import Facts, folder_of, option
 
 
 def calibrate_command(
     device: Annotated[str | None, option("--device", "cuda or cuda:N.", "DEVICE")] = None,
-    cache_dir: Typed.CacheDir = None,
+    cache_dir: str | None = None,
 ) -> Facts:
     """Measure this GPU for the ranking model: bandwidths, launch, matrix rates; a few seconds.
 

@@ -15,7 +15,7 @@ from triton_ops.backend import TritonProcess, assembler_in_use, installed_assemb
 from triton_ops.base import Folder, available, installed_version, require
 from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import CacheError, MissingDependencyError
-from triton_ops.terminal import Facts, Typed, folder_of
+from triton_ops.terminal import Facts, folder_of
 
 _OLDEST_TRITON = (3, 6)
 
@@ -30,7 +30,7 @@ class CheckedPart:
     means: str
 
 
-def doctor_command(context: typer.Context, cache_dir: Typed.CacheDir = None) -> Facts:
+def doctor_command(context: typer.Context, cache_dir: str | None = None) -> Facts:
     """Say what is here, what works with it, what does not, and why.
 
     torch and Triton are imported. Nothing is made or changed. The exit code is 0 whatever is found.

@@ -12,7 +12,7 @@ from triton_ops.cli.cache import Which, tell_nothing
 from triton_ops.cli.key_advice import KernelAdvice, MeasuredRegret, PartAdvice, advise, fields_of
 from triton_ops.exceptions import SettingsError
 from triton_ops.records import Record, matching
-from triton_ops.terminal import Facts, Typed, folder_of, option
+from triton_ops.terminal import Facts, folder_of, option
 
 _HEADER = ("part", "values", "compared", "verdict", "loss", "spared s", "advice")
 _NUMBERS = ("values", "compared", "loss", "spared s")
@@ -21,7 +21,7 @@ _NUMBERS = ("values", "compared", "loss", "spared s")
 def keys_command(
     which: Which = None,
     key: Annotated[str | None, option("--key", "The key that is asked about, such as M,N.", "NAMES")] = None,
-    cache_dir: Typed.CacheDir = None,
+    cache_dir: str | None = None,
 ) -> Facts:
     """Say from records which parts of a problem change the winner, and which only cost tunes."""
     names = None if key is None else [name.strip() for name in key.split(",")]

@@ -27,7 +27,7 @@ from triton_ops.records import (
     matching,
     updated,
 )
-from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option, tell
+from triton_ops.terminal import ExitCode, Facts, folder_of, option, tell
 from triton_ops.typed import parse_pairs
 
 
@@ -60,7 +60,7 @@ def lock_command(
     check: Annotated[bool, option("--check", "Write nothing; exit 5 if the file would change.")] = False,
     against: Annotated[Path | None, option("--against", "With --check, compare with this lockfile.", "FILE")] = None,
     refresh: Annotated[bool, option("--refresh", "Accept edits by hand and merges: write the checksums anew.")] = False,
-    cache_dir: Typed.CacheDir = None,
+    cache_dir: str | None = None,
 ) -> Facts:
     """Write the winners of records into a lockfile, from which programs can launch without ever tuning."""
     for refused, why, hint in (

@@ -18,7 +18,7 @@ from triton_ops.report import watched
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
-from triton_ops.terminal import ExitCode, Facts, Typed, option, tell
+from triton_ops.terminal import ExitCode, Facts, option, tell
 from triton_ops.tuner import Listener, ProgressBar, RequestedTune
 from triton_ops.typed import TypedProblem, TypedTarget, named_function
 from triton_ops.values import Tolerance, Trial, TuningResult
@@ -53,7 +53,7 @@ def tune_command(
     each_s: Annotated[
         float | None, option("--each-s", "For a list, most seconds of each problem; default by effort.", "S")
     ] = None,
-    device: Typed.Device = None,
+    device: str | None = None,
     warm: Annotated[bool, option("--warm", "Time GPU kernels with their data in L2; default cold.")] = False,
     tolerance: Annotated[
         float | None, option("--tolerance", "Largest relative error of an element; default the rule.", "X")

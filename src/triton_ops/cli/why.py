@@ -8,16 +8,16 @@ from typing import Annotated
 from triton_ops.base import counted
 from triton_ops.dispatch import Decision, LaunchedConfig, would_run
 from triton_ops.records import Lockfile
-from triton_ops.terminal import Facts, Typed, option
+from triton_ops.terminal import Facts, option
 from triton_ops.typed import TypedProblem, TypedTarget
 
 
 def why_command(
     target: Annotated[str, option("TARGET", "As for tune; or a FILE.json that TRITON_OPS_REPORT named.")],
     problem: Annotated[TypedProblem, "shape dtype arg"],
-    device: Typed.Device = None,
+    device: str | None = None,
     lockfile: Annotated[Path | None, option("--lockfile", "The lockfile that is asked first.", "FILE")] = None,
-    cache_dir: Typed.CacheDir = None,
+    cache_dir: str | None = None,
 ) -> Facts:
     """Say which config a call would run, from which rung of the ladder, and why every rung above did not answer.
 

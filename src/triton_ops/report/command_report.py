@@ -14,7 +14,7 @@ from triton_ops.report.live import page_of
 from triton_ops.report.report_tables import SHOWN, RunComparison, add_comparisons, add_run, comparisons_of, problem_map
 from triton_ops.report.run_facts import RaceEntry, Report
 from triton_ops.ship import as_target
-from triton_ops.terminal import Facts, Typed, folder_of, option
+from triton_ops.terminal import Facts, folder_of, option
 from triton_ops.typed import named_object
 from triton_ops.values import Trial
 
@@ -113,8 +113,8 @@ def report_command(
     problems: Annotated[
         bool, option("--problems", "Of each kernel the newest run of every problem, beside each other.")
     ] = False,
-    cache_dir: Typed.CacheDir = None,
-    as_json: Typed.Json = False,
+    cache_dir: str | None = None,
+    as_json: bool = False,
 ) -> Facts:
     """Show what run logs say: every trial, ties, failures, which tunables matter, and the line to paste.
 

@@ -19,7 +19,7 @@ from triton_ops.ship.portfolio import Portfolio, choose_portfolio
 from triton_ops.ship.table import Format, Names, Table
 from triton_ops.ship.targets import as_target
 from triton_ops.space import Config
-from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option, tell
+from triton_ops.terminal import ExitCode, Facts, folder_of, option, tell
 from triton_ops.typed import named_object, parse_pairs
 
 FormatName = Annotated[str, option("FORMAT", f"One of {', '.join(FORMATS)}.")]
@@ -195,7 +195,7 @@ def portfolio_command(
     objective: Annotated[str, option("--objective", "worst or mean: which regret is to be small.", "WORD")] = "worst",
     gpu: Annotated[str | None, option("--gpu", "A GPU, or a CPU's name; default that of the records.", "NAME")] = None,
     weight: Annotated[list[str] | None, option("--weight", "What a problem counts in the mean.", "LABEL=W")] = None,
-    cache_dir: Typed.CacheDir = None,
+    cache_dir: str | None = None,
 ) -> Facts:
     """Choose at most K configs for all problems of KERNEL that were tuned, from what was measured.
 

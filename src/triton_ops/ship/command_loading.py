@@ -33,7 +33,7 @@ from triton_ops.settings import cache_folder
 from triton_ops.ship.targets import BoundEntry, Targets, as_target, bound, check_given, is_declared, kernel_in, specs_of
 from triton_ops.ship.verification import Verdict, repaired, verify
 from triton_ops.space import Config
-from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell
+from triton_ops.terminal import ExitCode, Facts, folder_of, only_data_on_stdout, option, tell
 from triton_ops.tuner import ProgressBar, RequestedTune, Survey
 from triton_ops.typed import TypedTarget
 from triton_ops.values import Mapper, TensorSpec, Tolerance, TuningResult
@@ -86,10 +86,10 @@ def verify_command(
     ] = False,
     seconds: Annotated[float | None, option("--seconds", "With --repair, begin no race after so many.", "S")] = None,
     markdown: Annotated[bool, option("--markdown", "Write Markdown, for pull requests.")] = False,
-    device: Typed.Device = None,
+    device: str | None = None,
     *,
     options: Annotated[TuneOptions, "seed cache_dir"],
-    as_json: Typed.Json = False,
+    as_json: bool = False,
 ) -> Facts:
     """Check every entry of LOCKFILE, and measure it against what may be faster; exit 5 if one fails."""
     of_repairs = seconds is not None or records

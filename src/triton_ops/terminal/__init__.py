@@ -7,7 +7,7 @@ _NAMES = {
     ".console": "ExitCode followed only_data_on_stdout tell",
     ".facts": "Facts",
     ".interrupts": "end_at_once_when_interrupted",
-    ".option_types": "Typed folder_of option",
+    ".option_types": "folder_of option",
     ".page_server": "PageServer",
     ".program": "Program",
 }
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from triton_ops.terminal.console import tell as tell
     from triton_ops.terminal.facts import Facts as Facts
     from triton_ops.terminal.interrupts import end_at_once_when_interrupted as end_at_once_when_interrupted
-    from triton_ops.terminal.option_types import Typed as Typed
     from triton_ops.terminal.option_types import folder_of as folder_of
     from triton_ops.terminal.option_types import option as option
     from triton_ops.terminal.page_server import PageServer as PageServer

@@ -9,7 +9,7 @@ from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, TypeAlias, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -42,49 +42,37 @@ _JSON = "Print one JSON document to stdout, and no table."
 _VERBOSE = "Show every failed config, and the trace of an error."
 Verbose = Annotated[bool, option("--verbose -v", _VERBOSE, callback=_be_verbose, expose_value=False)]
 SharedJson = Annotated[bool, option("--json", _JSON, callback=_print_json, expose_value=False)]
-"""The option that every command has; `Typed.Json` is that of a command that has to know of it."""
-
-
-class Typed:
-    """The options that several commands have, as the types of their parameters."""
-
-    Target: TypeAlias = Annotated[str, option("TARGET", "A shipped kernel, module:object, or file.py:object.")]
-
-    Json: TypeAlias = Annotated[bool, option("--json", _JSON, callback=_print_json)]
-    Shape: TypeAlias = Annotated[
-        str | None, option("--shape", "The problem; for a function one per argument: MxN,N.", "MxN")
-    ]
-    Dtype: TypeAlias = Annotated[str | None, option("--dtype", "Such as bf16, fp16, fp32, fp8.", "DTYPE")]
-    Space: TypeAlias = Annotated[
-        list[str] | None, option("--space", "Values of a tunable; repeat it, or give a JSON file.", "NAME=V,V")
-    ]
-    Arg: TypeAlias = Annotated[
-        list[str] | None,
-        option("--arg", "An argument: 64x32:bf16, [0,9]:int32, FILE.npy, PLACE:NAME, 1e-5; repeat it.", "NAME=VALUE"),
-    ]
-    Config: TypeAlias = Annotated[
-        list[str] | None,
-        option("--config", "Values of tunables; repeat it, or NAME=V,NAME=V. The rest as in the default.", "NAME=V"),
-    ]
-    Gpu: TypeAlias = Annotated[
-        str | None, option("--gpu", "A GPU that need not be here: 'NVIDIA H200', H200, or sm_90.", "NAME")
-    ]
-    Device: TypeAlias = Annotated[str | None, option("--device", "cpu, cuda or cuda:N.", "DEVICE")]
-    CacheDir: TypeAlias = Annotated[str | None, option("--cache-dir", settings.HELP_OF_CACHE_DIR, "DIR")]
+"""The option that every command has; a parameter `as_json` is that of a command that has to know of it."""
+_SHARED = {
+    "text": option("TARGET", "A shipped kernel, module:object, or file.py:object."),
+    "as_json": option("--json", _JSON, callback=_print_json),
+    "shape": option("--shape", "The problem; for a function one per argument: MxN,N.", "MxN"),
+    "dtype": option("--dtype", "Such as bf16, fp16, fp32, fp8.", "DTYPE"),
+    "space": option("--space", "Values of a tunable; repeat it, or give a JSON file.", "NAME=V,V"),
+    "arg": option(
+        "--arg", "An argument: 64x32:bf16, [0,9]:int32, FILE.npy, PLACE:NAME, 1e-5; repeat it.", "NAME=VALUE"
+    ),
+    "config": option(
+        "--config", "Values of tunables; repeat it, or NAME=V,NAME=V. The rest as in the default.", "NAME=V"
+    ),
+    "gpu": option("--gpu", "A GPU that need not be here: 'NVIDIA H200', H200, or sm_90.", "NAME"),
+    "device": option("--device", "cpu, cuda or cuda:N.", "DEVICE"),
+    "cache_dir": option("--cache-dir", settings.HELP_OF_CACHE_DIR, "DIR"),
+}
+"""The options that several commands have, by the names of their parameters, which need not describe them."""
 
 
 def as_typed(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command as it is typed: options in the place of each parameter that is a whole value of several.
+    """The command as it is typed: shared options by their names, and options in the place of each value of several.
 
-    Such a parameter is `Annotated[CLASS, NAMES]`, with the names of options in one text, empty for all, and perhaps
-    `dict(NAME=HELP)` of those that mean something else here. The command is called with the value. It is made of these
-    options, and of the command's own that have a name of the class.
+    A parameter without an option of its own is the shared one of its name. One that is `Annotated[CLASS, NAMES]` is a
+    whole value, with the names of options in one text, empty for all, and perhaps `dict(NAME=HELP)` of those that mean
+    something else here. The command is called with the value. It is made of these options, and of the command's own
+    that have a name of the class.
     """
-    own = signature(command, eval_str=True)
-    wholes = {each.name: _Whole(*get_args(each.annotation)) for each in own.parameters.values()
+    own, known = signature(command, eval_str=True), _parameters(command)
+    wholes = {each.name: _Whole(*get_args(each.annotation)) for each in known.values()
               if isinstance(next(iter(get_args(each.annotation)[1:]), None), str)}  # fmt: skip
-    if not wholes:
-        return command
     inner = {name: each for one in wholes.values() for name, each in one.typed.items()}
 
     @wraps(command)
@@ -93,12 +81,21 @@ def as_typed(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(**rest, **{name: each.value(typed) for name, each in wholes.items()})
 
     parameters: list[Parameter] = []
-    for each in own.parameters.values():
+    for each in known.values():
         parameters += wholes[each.name].typed.values() if each.name in wholes else [each]
     parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
     whole.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     whole.__annotations__ = {each.name: each.annotation for each in parameters}
     return whole
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
+    """A function's parameters by name, of which each that is a shared option is described as one."""
+    known = dict(signature(function, eval_str=True).parameters)
+    for name in known.keys() & _SHARED.keys():
+        if not hasattr(known[name].annotation, "__metadata__"):
+            known[name] = known[name].replace(annotation=Annotated[known[name].annotation, _SHARED[name]])
+    return known
 
 
 class _Whole:
@@ -108,7 +105,7 @@ class _Whole:
         described = {each.name: each for each in fields(kind) if each.metadata}
         own = {name: _parameter(each) for name, each in described.items()}
         self._make: Callable[..., Any] = kind if own else kind.of
-        self._known: Mapping[str, Parameter] = own or signature(self._make, eval_str=True).parameters
+        self._known: Mapping[str, Parameter] = own or _parameters(self._make)
         self._opposites = [name for name, each in described.items() if each.metadata["flag"].startswith(_OPPOSITE)]
         self.typed = {name: self._known[name] for name in names.split() or self._known}
         self.typed |= {name: _worded(self.typed[name], text) for name, text in texts.items()}

@@ -38,7 +38,7 @@ from triton_ops.exceptions import (
     alternatives,
 )
 from triton_ops.space import Config, ConfigSpace, as_tuples
-from triton_ops.terminal import Typed, only_data_on_stdout, tell
+from triton_ops.terminal import only_data_on_stdout, tell
 from triton_ops.values import TensorSpec, dtype_name
 
 T = TypeVar("T")
@@ -171,7 +171,11 @@ class TypedProblem:
 
     @classmethod
     def of(
-        cls, shape: Typed.Shape = None, dtype: Typed.Dtype = None, space: Typed.Space = None, arg: Typed.Arg = None
+        cls,
+        shape: str | None = None,
+        dtype: str | None = None,
+        space: list[str] | None = None,
+        arg: list[str] | None = None,
     ) -> TypedProblem:
         """The problem of `--shape`, `--dtype`, `--space` and `--arg`; None where one is not given.
 

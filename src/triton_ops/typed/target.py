@@ -23,7 +23,7 @@ from triton_ops import dispatch
 from triton_ops.backend import Arguments, FunctionKernel, Layers, Operation, standing_in
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import DeviceError, NotLoadedError, SpaceError, TargetError, alternatives
-from triton_ops.terminal import Typed, folder_of, only_data_on_stdout
+from triton_ops.terminal import only_data_on_stdout
 from triton_ops.typed.problem import TypedProblem, module_at, named_object, parse_config
 
 _STAND_IN = "sm_90"  # where no GPU is named
@@ -47,12 +47,13 @@ class TypedTarget:
 
     @classmethod
     def of(
-        cls, text: Typed.Target, shape: Typed.Shape = None, dtype: Typed.Dtype = None, arg: Typed.Arg = None,
-        space: Typed.Space = None, config: Typed.Config = None, gpu: Typed.Gpu = None, cache_dir: Typed.CacheDir = None,
+        cls, text: str, shape: str | None = None, dtype: str | None = None, arg: list[str] | None = None,
+        space: list[str] | None = None, config: list[str] | None = None, gpu: str | None = None,
+        cache_dir: str | None = None,
     ) -> TypedTarget:  # fmt: skip
         """The TARGET of the options that a command has; None where one is not given."""
         problem = TypedProblem.of(shape, dtype, space, arg)
-        return cls(text, folder_of(cache_dir), problem, gpu, config=parse_config(config, "--config"))
+        return cls(text, cache_dir, problem, gpu, config=parse_config(config, "--config"))
 
     def load(self, among: Mapping[str, Any] | None = None) -> Operation | Callable[..., Any]:
         """The operation or callable that is named.

@@ -71,6 +71,20 @@ def test_a_command_refuses_a_folder_of_records_that_is_a_file_before_it_begins()
         as_typed(command)(seed=0, cache_dir=__file__)
 
 
+def test_a_parameter_without_an_option_of_its_own_is_the_shared_one_of_its_name():
+    given = []
+
+    def command(gpu: str | None = None, device: Annotated[str, typer.Option("--on")] = "cpu", *, plain: int = 0):
+        given.append((gpu, device, plain))
+
+    app = typer.Typer(add_completion=False)
+    app.command()(as_typed(command))
+    app(["--gpu", "H200", "--on", "cuda", "--plain", "3"], standalone_mode=False)
+    assert given == [("H200", "cuda", 3)]
+    (described,) = inspect.signature(as_typed(command)).parameters["gpu"].annotation.__metadata__
+    assert "H200, or sm_90" in described.help
+
+
 def in_a_block(**options):
     with tuning(**options):
         pass
