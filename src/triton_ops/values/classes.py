@@ -2,7 +2,8 @@
 
 What no winner of the very problem decides is decided once for all sizes of a class. A power of two has four parts, and
 below 64 one. The ends of a part stand alone, since rules change there; inside of it multiples of 8 and of 16 stand
-apart, by which memory is aligned. The largest size of a class stands for it.
+apart, by which memory is aligned. The size in the middle of a class stands for it: at an end tiles would be chosen
+that fill a device there alone.
 
 The key of a decorated kernel has under `NAME:class` what Triton specialises code on, as a text. Fact used, from Triton
 3.6 to 3.9: of an integer count whether it is 1, a multiple of 16, and needs 64 bits; of a pointer whether it is a
@@ -26,8 +27,10 @@ def typical(size: int) -> int:
     part = _part(size)
     if size % part == 0:
         return size
-    multiple = KNOWN_MULTIPLE if size % KNOWN_MULTIPLE == 0 else 8 if size % 8 == 0 else 1
-    return (size // part + 1) * part - multiple
+    middle = size // part * part + part // 2
+    if size % 8 == 0:
+        return middle // KNOWN_MULTIPLE * KNOWN_MULTIPLE + (0 if size % KNOWN_MULTIPLE == 0 else 8)
+    return middle + 1
 
 
 def class_cut(size: int, low: int, high: int) -> bool:

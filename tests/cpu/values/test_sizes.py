@@ -9,11 +9,10 @@ SIZES = st.integers(0, 1 << 20)
 
 
 @given(SIZES)
-def test_the_size_that_stands_for_a_class_is_in_it_and_the_largest(size):
+def test_the_size_that_stands_for_a_class_is_in_it(size):
     stands = typical(size)
-    assert stands >= size
-    assert typical(stands) == stands
-    assert all(typical(other) == stands for other in range(size, stands + 1) if alike(other, size))
+    between = range(min(size, stands), max(size, stands) + 1)
+    assert all(typical(other) == stands for other in between if alike(other, size))
 
 
 def alike(one, other):
@@ -31,7 +30,7 @@ def test_small_sizes_and_ends_of_parts_stand_alone():
     assert [typical(size) for size in (*range(16), 16, 32, 64, 80, 96, 1024, 1280)] == [
         *range(16), 16, 32, 64, 80, 96, 1024, 1280,
     ]  # fmt: skip
-    assert [typical(size) for size in (17, 24, 33, 1025, 1032, 1040, 1279)] == [31, 24, 63, 1279, 1272, 1264, 1279]
+    assert [typical(size) for size in (17, 24, 33, 1025, 1032, 1040, 1279)] == [25, 24, 49, 1153, 1160, 1152, 1153]
 
 
 @given(st.lists(st.integers(2, 5000), min_size=1, max_size=4), st.randoms())
@@ -47,13 +46,13 @@ def test_memory_without_gaps_has_none_where_it_stands_for_a_class(shape, random)
 
 
 def test_strides_with_gaps_stay():
-    assert typical_memory((2, 1001), (4096, 1)) == ((2, 1023), (4096, 1))
+    assert typical_memory((2, 1001), (4096, 1)) == ((2, 961), (4096, 1))
 
 
 def test_booleans_and_other_arguments_stay():
-    assert [typical_argument(value) for value in (True, None, 0.5, "silu", 1001)] == [True, None, 0.5, "silu", 1023]
+    assert [typical_argument(value) for value in (True, None, 0.5, "silu", 1001)] == [True, None, 0.5, "silu", 961]
     spec = TensorSpec((1001, 100), "float16", aligned=False)
-    assert typical_argument(spec) == TensorSpec((1023, 111), "float16", aligned=False)
+    assert typical_argument(spec) == TensorSpec((961, 105), "float16", aligned=False)
 
 
 def test_a_range_cuts_a_part_if_it_holds_some_of_it():
