@@ -32,32 +32,24 @@ from triton_ops_kernels.rivals import rivals_of
 OPERATION = load("fp8_gemm")
 WIDE = {
     "LOADS": "host", "SWAPPED": False, "PROGRAMS": 1, "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128,
-    "GROUP_SIZE_M": 8, "PROMOTE": 0, "HALVES": False, "SUMS": 2, "AHEAD": 0, "num_warps": 8, "num_stages": 4,
+    "GROUP_SIZE_M": 8, "PROMOTE": 0, "HALVES": True, "SUMS": 1, "AHEAD": 0, "num_warps": 8, "num_stages": 4,
 }  # fmt: skip
-ONE = {**WIDE, "SUMS": 1, "HALVES": True}
-SQUARE = {**ONE, "BLOCK_N": 128, "num_stages": 5}
-FEW = {**WIDE, "PROGRAMS": 0, "BLOCK_M": 64, "BLOCK_N": 32, "SUMS": 1, "num_warps": 4, "num_stages": 8}
-TURNS = {**WIDE, "FORM": "gluon", "BUFFERS": 4, "num_warps": 4}
+SQUARE = {**WIDE, "BLOCK_N": 128, "num_stages": 5}
+FEW = {**WIDE, "PROGRAMS": 0, "BLOCK_M": 64, "BLOCK_N": 32, "HALVES": False, "num_warps": 4, "num_stages": 8}
+TURNS = {**WIDE, "FORM": "gluon", "BUFFERS": 4, "HALVES": False, "SUMS": 2, "num_warps": 4}
 PROMOTED = {
     "by turns, Gluon": TURNS,
     "by turns, Gluon, apart": {**TURNS, "APART": True},
     "by turns, Gluon, groups of 16": {**TURNS, "GROUP_SIZE_M": 16},
-    "tall, promoted by Triton": {**ONE, "BLOCK_M": 256, "BLOCK_N": 128},
-    "two sums": WIDE,
-    "two sums, tall": {**WIDE, "BLOCK_M": 256, "BLOCK_N": 128},
-    "two sums, device": {**WIDE, "LOADS": "device"},
-    "two sums, groups of 4": {**WIDE, "GROUP_SIZE_M": 4},
+    "tall, promoted by Triton": {**WIDE, "BLOCK_M": 256, "BLOCK_N": 128},
     "square": SQUARE,
-    "square, two sums": {**SQUARE, "SUMS": 2, "HALVES": False},
-    "square, two programs": {**SQUARE, "PROGRAMS": 2, "num_warps": 4, "num_stages": 3, "SUMS": 2, "HALVES": False},
+    "square, two programs": {**SQUARE, "PROGRAMS": 2, "num_warps": 4, "num_stages": 3, "HALVES": False},
 }
-LIKELY = {name: PROMOTED[name] for name in ("by turns, Gluon", "by turns, Gluon, apart", "two sums")}
+LIKELY = {name: PROMOTED[name] for name in ("by turns, Gluon", "by turns, Gluon, apart", "square")}
 BLOCKED = {
     "square": SQUARE,
     "square, ahead": {**SQUARE, "AHEAD": 1},
-    "square, two sums": {**SQUARE, "SUMS": 2, "HALVES": False},
     "square, two programs": PROMOTED["square, two programs"],
-    "two sums": WIDE,
 }
 FORMS: dict[str, dict[str, dict[str, Any]]] = {
     "8192": PROMOTED,
@@ -75,7 +67,7 @@ FORMS: dict[str, dict[str, dict[str, Any]]] = {
         "64 columns, ahead": {**FEW, "BLOCK_N": 64, "AHEAD": 1},
         "swapped": {**FEW, "SWAPPED": True, "BLOCK_N": 64, "num_stages": 5},
     },
-    "8192-fast": {"one sum": ONE, "tall": {**ONE, "BLOCK_M": 256, "BLOCK_N": 128}},
+    "8192-fast": {"one sum": WIDE, "tall": {**WIDE, "BLOCK_M": 256, "BLOCK_N": 128}},
 }
 
 

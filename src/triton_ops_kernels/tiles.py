@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from triton_ops.backend import TritonKernel
@@ -57,9 +57,9 @@ def fixed_in(form: str, values: Mapping[str, object]) -> Iterator[Constraint]:
         )
 
 
-def descriptor_rules(possible: bool, step: str, least: int, need: str = DESCRIBABLE) -> Iterator[Constraint]:
-    """The constraints of LOADS by descriptors, which tensors have if `possible`, of steps from `least` elements on."""
-    yield Constraint("descriptors", lambda LOADS: possible or LOADS == "pointers", f"a tensor descriptor needs {need}")
+def descriptor_rules(possible: Collection[str], step: str, least: int, need: str = DESCRIBABLE) -> Iterator[Constraint]:
+    """The constraints of LOADS: those that are `possible`, by descriptors with steps from `least` elements on."""
+    yield Constraint("descriptors", lambda LOADS: LOADS in possible, f"a tensor descriptor needs {need}")
     yield Constraint(
         "box",
         lambda LOADS, **own: LOADS == "pointers" or own[step] >= least,
@@ -97,6 +97,29 @@ def describable(*specs: TensorSpec) -> bool:
         and all(step * ITEM_BYTES[spec.dtype] % ALIGNMENT_BYTES == 0 for step in spec.strides[:-1])
         for spec in specs
     )
+
+
+def item_bytes_of(tensor: Any) -> int:
+    """Bytes of an element of a tensor, or of what describes one."""
+    return ITEM_BYTES[tensor.dtype] if isinstance(tensor, TensorSpec) else int(tensor.element_size())
+
+
+def unit(extent: int, strides: Sequence[Sequence[int]], item_bytes: int) -> int:
+    """Neighbours in a row that may be copied at once: in 16 bytes at most, and 1 where a row has no neighbours.
+
+    Triton itself sees it only of extents and strides that are multiples of 16. Rows of 516 elements of 16 bits, for
+    example, begin at multiples of 8 bytes, which the hardware copies past the registers; 2 bytes it does not. `strides`
+    are those of matrices whose rows have `extent` elements, in elements: of their rows, and in a row. A kernel that
+    maps elements has none: 777,000 elements of 16 bits, a multiple of 8, would be read two bytes at a time, since the
+    last block's mask could end anywhere.
+    """
+    if any(stride[1] != 1 for stride in strides):
+        return 1
+    most = ALIGNMENT_BYTES // item_bytes
+    for size in (extent, *(stride[0] for stride in strides)):
+        while size % most:  # a size that is traced asks no C code
+            most //= 2
+    return most
 
 
 def check_loads(config: Mapping[str, object], possible: Callable[[], bool], need: str = DESCRIBABLE) -> None:

@@ -187,7 +187,7 @@ def _guess(step: AverageStep, main: TileBlock, grouped: bool, repeated: float) -
         operations = max(0.0, step.operations - accumulator) / step.passing  # what is kept is scaled once
         passing = repeated * step.passing / threads
         return chained_footprint(accumulator / threads, passing, operations, grouped, int(shared))
-    return tile_footprint(step.results / threads, step.copied / 16 / threads, grouped, int(shared))
+    return tile_footprint(step.results / threads, step.copied / 16 / threads, grouped, int(shared), 0.0)
 
 
 def _loop(step: AverageStep, main: TileBlock, machine: Machine, dram_bytes: float) -> TileLoop:

@@ -144,8 +144,9 @@ class GemmTiles:
         a_along_inner: Whether elements of A that follow each other along `inner` are neighbours in memory.
         b_along_inner: Whether elements of B that follow each other along `inner` are neighbours in memory.
         batch: Number of such products.
-        copy_bytes: Bytes that a load by pointers copies at once: those of an element where rows are not known to begin
-            at multiples of 16 elements. Copies of less than 4 bytes do not run ahead.
+        a_copy_bytes: Bytes of A that a load by pointers copies at once: those of an element where rows may begin
+            anywhere. Copies of less than 4 bytes do not run ahead. Infinite where a descriptor has A copied.
+        b_copy_bytes: The same of B.
         finish: Instructions for each element of C after it is summed, such as those of an activation.
     """
 
@@ -161,7 +162,8 @@ class GemmTiles:
     a_along_inner: bool = True
     b_along_inner: bool = False
     batch: int = 1
-    copy_bytes: int = _COPY_BYTES
+    a_copy_bytes: float = _COPY_BYTES
+    b_copy_bytes: float = _COPY_BYTES
     finish: float = 0.0
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
@@ -186,6 +188,7 @@ class TileBlock(NamedTuple):
     group: int  # tile rows that programs walk down before they move on to the next tile column
     item_bytes: int  # of an element of A and B
     parts: int = 1  # of a step, each with a sum of its own
+    sums: int = 1  # of the columns, each with instructions of its own
 
     @property
     def load_bytes(self) -> int:
@@ -250,8 +253,9 @@ def mma_cycles(machine: Machine, block: TileBlock, dtype: str) -> float:
     rate = machine.mma_flops_per_cycle[dtype]
     if warp_groups(machine, block.rows, block.warps):
         return flops / rate
-    across = warp_grid(block.rows, block.columns, block.warps)[1] if block.parts == 1 else 1
-    repeated = max(1.0, 8 * across / block.columns)  # with more warps than columns, some repeat the work of others
+    columns = block.columns // block.sums
+    across = warp_grid(block.rows, columns, block.warps)[1] if block.parts == 1 else 1
+    repeated = max(1.0, 8 * across / columns)  # with more warps than columns, some repeat the work of others
     return flops * repeated / (rate * machine.mma_sync_share)
 
 
@@ -273,7 +277,7 @@ def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: F
     blocks = tile_rows * tile_columns * tiles.batch
     steps = ceil(tiles.inner / block.step)
     step_bytes = block.step * block.item_bytes
-    reads = operand_bytes(machine, block.rows, block.columns, step_bytes, block.warps)
+    reads = block.sums * operand_bytes(machine, block.rows, block.columns // block.sums, step_bytes, block.warps)
     if block.parts > 1:  # rows of a part that are shorter than a line lie in the same banks
         reads *= max(1.0, LINE_BYTES * block.parts / step_bytes)
     return TileLoop(
@@ -284,10 +288,8 @@ def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: F
         mma_cycles=mma_cycles(machine, block, tiles.dtype),
         chain_cycles=_chain_cycles(machine, block, tiles.dtype),
         shared_bytes=reads + block.load_bytes,
-        lines=max(
-            _lines(block.rows, block, tiles.a_along_inner) + _lines(block.columns, block, tiles.b_along_inner),
-            block.load_bytes / (_LINE_COPIES * tiles.copy_bytes),
-        ),
+        lines=_lines(block.rows, block, tiles.a_along_inner, tiles.a_copy_bytes)
+        + _lines(block.columns, block, tiles.b_along_inner, tiles.b_copy_bytes),
         load_bytes=block.load_bytes,
         arithmetic_cycles=0.0,
         dram_bytes=_dram_bytes(tiles, block, machine, min(blocks, at_once * machine.units)) / steps,
@@ -309,13 +311,17 @@ def lockstep(machine: Machine, block: TileBlock, serialised: bool | None) -> flo
         return 0.0
     if serialised is not None:
         return float(serialised)
-    doubtful = block.item_bytes == 1 and block.columns == _WIDEST and block.warps == 8 and block.step > _ONE_STEP
+    widest = block.columns // block.sums == _WIDEST
+    doubtful = block.item_bytes == 1 and widest and block.warps == 8 and block.step > _ONE_STEP
     return _SERIALISED if doubtful else 0.0
 
 
-def _lines(extent: int, block: TileBlock, along_inner: bool) -> int:
+def _lines(extent: int, block: TileBlock, along_inner: bool, copy_bytes: float) -> float:
+    if copy_bytes == inf:
+        return 0.0
     runs, length = (extent, block.step) if along_inner else (block.step, extent)
-    return runs * ceil(length * block.item_bytes / LINE_BYTES)
+    copies = extent * block.step * block.item_bytes / copy_bytes
+    return max(runs * ceil(length * block.item_bytes / LINE_BYTES), copies / _LINE_COPIES)
 
 
 def _dram_bytes(tiles: GemmTiles, block: TileBlock, machine: Machine, at_once: int) -> float:
@@ -347,6 +353,8 @@ _WAIT_CYCLES = 90  # of an instruction of 32 terms that is waited for; H200
 # Fitted on 1,100 configs of 34 products that nobody chose, timed on an H200 with Triton 3.6.0 on 2026-11-29:
 _DESCRIBED_PORT, _DESCRIBED_SHARED = 0.65, 0.7  # of the port, and of writes to shared memory, of wide described tiles
 _WALKING, _ALONE = 1.4, 1.15  # of programs that share out steps or walk by pointers, over the time of as many steps
+_FEW_WARPS = 1.1  # of promoted tiles whose sum fits into registers once, over the time with twice the warps; H200
+_MORE_WARPS = 1.05  # of described tiles whose sums four warps hold, over the time of four
 _HALF_TILE = 64 * 128  # elements of a tile, whose sums leave room for the addresses of narrow copies
 _WHOLE_TILE = 128 * 128  # elements of a tile, up to which a step's sum is promoted whole
 _MOST_TERMS = 128  # that the matrix units add up before their sums are promoted
@@ -369,18 +377,20 @@ class ProductTiles:
     def of(
         cls, extents: tuple[int, int, int], a: TensorSpec, b: TensorSpec, c: TensorSpec, *,
         sides: Sequence[Tile] = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_SIZE_M"), b_inner: int = -2,
-        batch: int = 1, finish: float = 0.0, products: int = 1, **more: bool,
+        batch: int = 1, finish: float = 0.0, products: int = 1, units: tuple[int, int] = (0, 0), **more: bool,
     ) -> ProductTiles:  # fmt: skip
         """The tiles of C = A @ B with extents M, N and K, whose `sides` are along M, N and K, and of a group of tiles.
 
-        K is the last axis of A, and the axis `b_inner` of B. `batch` and `finish` are as of `GemmTiles`.
+        K is the last axis of A, and the axis `b_inner` of B. `batch` and `finish` are as of `GemmTiles`. `units` are
+        the elements of A and of B that are copied at once, where a kernel knows of more than strides tell.
         """
         rows, columns, inner = extents
         tile_rows, tile_columns, tile_inner, group = sides
+        a_copy, b_copy = (n * ITEM_BYTES[a.dtype] or one.copied_bytes for n, one in zip(units, (a, b), strict=True))
         product = GemmTiles(
             rows, products * columns, inner, dtype=a.dtype, out_dtype=c.dtype, tile_rows=tile_rows,
             tile_columns=tile_columns, tile_inner=tile_inner, group=group, a_along_inner=a.strides[-1] == 1,
-            b_along_inner=b.strides[b_inner] == 1, copy_bytes=min(a.copied_bytes, b.copied_bytes),
+            b_along_inner=b.strides[b_inner] == 1, a_copy_bytes=a_copy, b_copy_bytes=b_copy,
             batch=batch, finish=finish,
         )  # fmt: skip
         return cls(product, products=products, **more)
@@ -414,19 +424,14 @@ class ProductTiles:
         """As `plan`, by the algorithm of this form."""
         check_matrix_units(machine, self.dtype)
         config = self._pipelined(config, form)
-        product = _transposed(self.product) if form.swapped else self.product
-        block = block_of(product, config)._replace(parts=form.step_parts)
+        product = _of_form(self.product, form)
+        block = block_of(product, config)._replace(parts=form.step_parts, sums=1 if form.by_turns else form.sums)
         promoted = self.promoted and form.step_parts == 1
 
         def schedule(footprint: Footprint) -> Schedule:
             if form.descriptors and footprint.serialised is None:  # no tile that descriptors copy has been seen so
                 footprint = replace(footprint, serialised=False)
-            loop = gemm_loop(product, block, machine, footprint)
-            if form.descriptors:
-                loop = _described(loop, block)
-            if form.sums > 1:  # matrix instructions are of the columns of one sum
-                one = block._replace(columns=block.columns // form.sums)
-                loop = loop._replace(lockstep=lockstep(machine, one, footprint.serialised))
+            loop = _copied(gemm_loop(product, block, machine, footprint), block, form, product)
             if promoted and not form.by_turns:  # all warps promote at once, and no product runs beside it
                 loop = loop._replace(mma_cycles=loop.mma_cycles + _promotion_cycles(block, config))
                 if not self.scaled and _waits_for_each(block, config):
@@ -435,23 +440,22 @@ class ProductTiles:
             times = loop_schedule(walked, footprint, machine)
             waits_ns = 0.0
             if self.scaled:  # for the scales of each sum, unless they are read steps ahead
-                waits_ns = times.waves * walked.steps * form.sums * machine.costs.load_ns / (1 + form.ahead)
+                waits_ns = times.waves * walked.steps * machine.costs.load_ns / (1 + form.ahead)
             if form.by_turns and not machine.wgmma:
                 waits_ns = inf
-            time_ms = _walking_share(form, block) * times.time_ms + (form.described_ns + waits_ns) / 1e6
+            share = _walking_share(form, block) * (_tile_share(form, block, promoted) if machine.wgmma else 1.0)
+            time_ms = share * times.time_ms + (form.described_ns + waits_ns) / 1e6
             times = Schedule(time_ms, times.waves, times.alone_ms)
             return _with_second_launch(times, loop, block, form, machine)
 
         sums = _sums(block, form.sums, promoted, self.scaled) * form.step_parts
-        written = self.described and form.descriptors and form.algorithm != "split_k"
+        written = self.described and "c" in form.described and form.algorithm != "split_k"
         return TilePlan(block.warps, _form_guess(block, sums, form, machine, product, written), schedule)
 
     def _pipelined(self, config: Mapping[str, Any], form: _Form) -> Mapping[str, Any]:
         """The config with the warps and the stages that its loop has."""
         if form.by_turns:
             return {**config, "num_warps": form.by_turns, "num_stages": config.get("BUFFERS") or 1}
-        if self.product.copy_bytes < _ASYNC_BYTES and not form.descriptors:
-            return {**config, "num_stages": 1}
         if self.scaled and form.ahead > 1:  # the steps are unrolled, and each has stages of its own
             return {**config, "num_stages": int(config.get("num_stages", 1)) * form.ahead}
         return config
@@ -464,7 +468,7 @@ class _Form(NamedTuple):
     programs: int
     parts: int
     swapped: bool
-    descriptors: bool
+    described: str  # matrices that have descriptors
     described_ns: float
     halves: bool
     sums: int
@@ -472,17 +476,23 @@ class _Form(NamedTuple):
     by_turns: int  # warps of groups that promote and multiply by turns; 0 where all promote at once
     step_parts: int  # of a step's terms, each with a sum of its own
 
+    @property
+    def descriptors(self) -> bool:
+        """Whether they copy both operands."""
+        return self.described.startswith("ab")
+
 
 def _form(config: Mapping[str, Any]) -> _Form:
     programs, sums = int(config.get("PROGRAMS", 0)), max(int(config.get("SUMS", 1)), 1)
+    loads = str(config.get("LOADS", "host" if config.get("DESCRIPTORS", False) else "pointers"))
     in_parts = config.get("FORM") == "parts"
     return _Form(
         algorithm=str(config.get("ALGORITHM", "persistent" if programs else "tiles")),
         programs=max(programs, 1),
         parts=max(int(config.get("SPLIT", 1)), 1),
         swapped=bool(config.get("SWAPPED", False)),
-        descriptors=bool(config.get("DESCRIPTORS", False)) or config.get("LOADS", "pointers") != "pointers",
-        described_ns=_DESCRIBED_NS if config.get("DESCRIPTORS", False) or config.get("LOADS") == "device" else 0.0,
+        described="" if loads == "pointers" else loads.partition("_")[2] or "abc",  # `host_a` says of which
+        described_ns=_DESCRIBED_NS if config.get("DESCRIPTORS", False) or loads == "device" else 0.0,
         halves=bool(config.get("HALVES", False)) or (sums > 1 and not in_parts),
         sums=1 if in_parts else sums,
         ahead=int(config.get("AHEAD", 0)),
@@ -491,10 +501,14 @@ def _form(config: Mapping[str, Any]) -> _Form:
     )
 
 
-def _transposed(product: GemmTiles) -> GemmTiles:
-    """The transposed product: Cᵀ = Bᵀ @ Aᵀ."""
+def _of_form(product: GemmTiles, form: _Form) -> GemmTiles:
+    """The product as a form copies its operands; with swapped operands the transposed one: Cᵀ = Bᵀ @ Aᵀ."""
+    a_copy = inf if "a" in form.described else product.a_copy_bytes
+    b_copy = inf if "b" in form.described else product.b_copy_bytes
+    if not form.swapped:
+        return replace(product, a_copy_bytes=a_copy, b_copy_bytes=b_copy)
     return replace(
-        product, rows=product.columns, columns=product.rows,
+        product, rows=product.columns, columns=product.rows, a_copy_bytes=b_copy, b_copy_bytes=a_copy,
         a_along_inner=product.b_along_inner, b_along_inner=product.a_along_inner,
     )  # fmt: skip
 
@@ -547,18 +561,31 @@ def _walking_share(form: _Form, block: TileBlock) -> float:
     return _WALKING if form.algorithm == "stream_k" or by_pointers else 1.0
 
 
-def _described(loop: TileLoop, block: TileBlock) -> TileLoop:
-    """The loop with copies by descriptors, which take less of the port and of shared memory if both sides are wide."""
-    if min(block.rows, block.columns) < _GROUP_ROWS:
-        return loop._replace(lines=0.0)
+def _tile_share(form: _Form, block: TileBlock, promoted: bool) -> float:
+    """Time of tiles with too few or too many warps for their sums, over that of as many steps."""
+    if promoted:
+        alone = block.rows * block.columns >= 4096 * block.warps  # no other sum has room in registers
+        return _FEW_WARPS if alone and not form.by_turns else 1.0
+    return _MORE_WARPS if form.descriptors and block.warps > 4 and block.rows * block.columns <= _WHOLE_TILE else 1.0
+
+
+def _copied(loop: TileLoop, block: TileBlock, form: _Form, product: GemmTiles) -> TileLoop:
+    """The loop as a form copies: descriptors take less of the port and of shared memory if both sides are wide.
+
+    Copies through registers do not run ahead.
+    """
+    if min(product.a_copy_bytes, product.b_copy_bytes) < _ASYNC_BYTES:
+        return loop._replace(stages=1)
+    if not form.descriptors or min(block.rows, block.columns) < _GROUP_ROWS:
+        return loop
     copied, written = _DESCRIBED_PORT * loop.load_bytes, _DESCRIBED_SHARED * loop.load_bytes
-    return loop._replace(lines=0.0, load_bytes=copied, shared_bytes=loop.shared_bytes - loop.load_bytes + written)
+    return loop._replace(load_bytes=copied, shared_bytes=loop.shared_bytes - loop.load_bytes + written)
 
 
 def _promotion_cycles(block: TileBlock, config: Mapping[str, Any]) -> float:
-    """Cycles in which a step's sums are added to those of earlier ones; of two sums, one is beside a product."""
-    terms, sums = int(config.get("PROMOTE", 0)) or min(block.step, _MOST_TERMS), max(int(config.get("SUMS", 1)), 1)
-    return block.rows * block.columns / _ADDS_PER_CYCLE * max(1.0, block.step / terms) / sums
+    """Cycles in which a step's sums are added to those of earlier ones."""
+    terms = int(config.get("PROMOTE", 0)) or min(block.step, _MOST_TERMS)
+    return block.rows * block.columns / _ADDS_PER_CYCLE * max(1.0, block.step / terms)
 
 
 def _waits_for_each(block: TileBlock, config: Mapping[str, Any]) -> bool:
@@ -579,9 +606,12 @@ def _form_guess(
 ) -> Footprint:
     threads = 32 * block.warps
     grouped = warp_groups(machine, block.rows, block.warps)
-    buffers = block.stages if grouped or form.descriptors else max(block.stages - 1, 1)
-    copies = 0.0 if form.descriptors else block.load_bytes / product.copy_bytes / threads
-    shared = buffers * block.load_bytes
+    step_bytes, copies, held, shared = block.step * block.item_bytes, 0.0, 0.0, 0
+    for side, copy_bytes in ((block.rows, product.a_copy_bytes), (block.columns, product.b_copy_bytes)):
+        own = side * step_bytes / copy_bytes / threads
+        copies, held = copies + own, held + own * (copy_bytes < _ASYNC_BYTES)
+        ahead = 0 if copy_bytes < _ASYNC_BYTES else block.stages - (not grouped and copy_bytes < inf)
+        shared += max(ahead, 1) * side * step_bytes
     if written:  # from shared memory of its own
         shared += block.rows * block.columns * ITEM_BYTES[product.out_dtype] // (2 if form.halves else 1)
-    return tile_footprint(sums, copies, grouped, shared)
+    return tile_footprint(sums, copies, grouped, shared, held)

@@ -197,16 +197,20 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str, summed
         wide = padded(dim, 16) * ITEM_BYTES[dtype]  # bytes of a head
         most_rows, most_keys = (64, 128) if wide <= 128 else (128, 64) if wide <= 256 else (64, 32)
         warps, stages = 8 if min(padded(rows, 16), most_rows) == 128 else 4, 3 if wide <= 512 else 2
+        if dim != padded(dim, 16):  # of a padded head fewer keys at once leave room for another program
+            most_keys = 32
     few = rows <= 16 and not summed
     if few and dim * ITEM_BYTES[dtype] <= _NARROW:
         most_keys = 128
     block_rows, block_keys = min(padded(rows, 16), most_rows), min(padded(keys, 32), most_keys)
     programs = -(-rows // block_rows) * many
-    least = _STEP if few else 4 * block_keys
+    if block_rows == 128 and 2 * programs <= _FILLED and not summed:
+        block_rows, warps, programs = 64, 4, 2 * programs
+    least, most = (_STEP, _FILLED) if few else (_LONG, _FILLED // 2)  # the second launch takes as long as many keys
     splits = 1
     while (
         splits < _MOST_SPLITS and -(-keys // least) >= 2 * splits
-        and splits * programs <= (0.75 if few and keys < 2 * _LONG * splits else 1) * _FILLED
+        and splits * programs <= (0.75 if few and keys < 2 * _LONG * splits else 1) * most
     ):  # fmt: skip
         splits *= 2
     if few and block_keys > _STEP and 4 * splits * block_keys > keys:

@@ -101,7 +101,7 @@ _KERNEL = call.shipped(
             **problems.gluon_forms(),
         },
         default="triton",
-        others=("BUFFERS", "APART"),
+        others=("BUFFERS", "APART", "SUMS"),
     ),
     problems,
     _as_it_fits,
@@ -142,7 +142,7 @@ def fp8_gemm(
         bias: [N], bfloat16 | float16 | float32, contiguous; None is 0.
         fast_accum: Whether sums need not be promoted. It is ignored where scales are by block.
         config: A value for each of BLOCK_M, BLOCK_N, BLOCK_K, num_warps and num_stages, and if you like GROUP_SIZE_M,
-            PROMOTE, LOADS, SWAPPED, PROGRAMS, HALVES, SUMS and AHEAD, or FORM, with SUMS for `parts`, and BUFFERS and
+            PROMOTE, LOADS, SWAPPED, PROGRAMS, HALVES and AHEAD, or FORM, with SUMS for `parts`, and BUFFERS and
             APART for `gluon`; None takes the winner of a record, else the default.
         tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
 

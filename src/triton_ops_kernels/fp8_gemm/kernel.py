@@ -4,13 +4,11 @@ Hopper's tensor cores keep about 14 bits while they add up products of 8-bit flo
 to float32 registers after every PROMOTE terms, unless the caller takes the faster sums. With a scale for every block of
 128 terms, each step's sum is promoted by its scales anyway.
 
-LOADS are of `pointers`, for any strides, or of tensor descriptors, whose tiles Hopper's TMA copies: each program makes
-them on the `device`, which costs it 1.5 microseconds, or they are made on the `host` before each launch. With PROGRAMS
-a program walks over many tiles, so that the loads of one begin while another is written; where two programs share a
-multiprocessor, one multiplies while the other promotes. With two SUMS a tile has a sum for each half of its columns:
-one is promoted while the other is multiplied, and a whole tile's sum need not fit into registers twice. With SWAPPED
-the transposed product is computed, whose rows are the columns of B: matrix instructions take 64 rows at least, and any
-multiple of 8 columns. The scales of a block are read AHEAD steps before they are needed, so that no short step waits.
+LOADS are of `pointers`, for any strides, or of tensor descriptors that the `host` makes before each launch, whose tiles
+Hopper's TMA copies. With PROGRAMS a program walks over many tiles, so that the loads of one begin while another is
+written; where two programs share a multiprocessor, one multiplies while the other promotes. With SWAPPED the transposed
+product is computed, whose rows are the columns of B: matrix instructions take 64 rows at least, and any multiple of 8
+columns. The scales of a block are read AHEAD steps before they are needed, so that no short step waits.
 
 Triton's own promotion (`max_num_imprecise_acc`) adds up a sum before it has waited for the instruction that makes it,
 and the assembler then has every matrix instruction wait for the one before (3.6). So whole steps are added up here.
@@ -23,7 +21,7 @@ from typing import Any
 
 from triton_ops.backend import matrix_descriptor
 from triton_ops.base import require
-from triton_ops_kernels.jit import described, multiplicand, put, tile_of
+from triton_ops_kernels.jit import multiplicand, put, tile_of
 from triton_ops_kernels.tiles import programs_for
 
 triton = require("triton", "the fp8_gemm kernel")
@@ -40,7 +38,7 @@ def host_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The descriptors that a config is given, by the kernel's parameters; none unless it asks for those of the host."""
     if meta["LOADS"] != "host":
         return {}
-    rows, columns, step = meta["BLOCK_M"], meta["BLOCK_N"] // meta["SUMS"], meta["BLOCK_K"]
+    rows, columns, step = meta["BLOCK_M"], meta["BLOCK_N"], meta["BLOCK_K"]
     a_side, b_side = (columns, rows) if meta["SWAPPED"] else (rows, columns)
     made = {
         "a_tiles": matrix_descriptor(meta["a"], (a_side, step)),
@@ -144,22 +142,12 @@ def product(
     stride_xsm, stride_xsk, stride_ysk, stride_ysn, stride_zm, stride_zn,
     BLOCKED: tl.constexpr, FAST: tl.constexpr, Z_DESCRIBED: tl.constexpr, SWAPPED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
-    PROMOTE: tl.constexpr, LOADS: tl.constexpr, PROGRAMS: tl.constexpr, HALVES: tl.constexpr, SUMS: tl.constexpr,
-    AHEAD: tl.constexpr,
+    PROMOTE: tl.constexpr, LOADS: tl.constexpr, PROGRAMS: tl.constexpr, HALVES: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Z[M, N] = (X[M, K] / x_scale) @ (Y[K, N] / y_scale); with SWAPPED, Z is transposed, and bias is of its rows."""
-    SIDE: tl.constexpr = BLOCK_N // SUMS
     DESCRIBED: tl.constexpr = LOADS != "pointers" and Z_DESCRIBED
-    EARLY: tl.constexpr = not BLOCKED and PROGRAMS == 0 and SUMS == 1  # then nothing waits for the scales at the end
+    EARLY: tl.constexpr = not BLOCKED and PROGRAMS == 0  # then nothing waits for the scales at the end
     tile_rows, tile_columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    if LOADS == "device":
-        x_tiles = described(x, M, K, stride_xm, BLOCK_M, BLOCK_K)
-        y_tiles = described(y, N, K, stride_yn, SIDE, BLOCK_K)
-        if Z_DESCRIBED:
-            if SWAPPED:
-                z_tiles = described(z, N, M, stride_zn, SIDE, BLOCK_M)
-            else:
-                z_tiles = described(z, M, N, stride_zm, BLOCK_M, SIDE // 2 if HALVES else SIDE)
     # Without PROGRAMS there are as many programs as tiles, and each has one: the compiler sees no loop.
     first = tl.program_id(0)
     step = tl.num_programs(0) if PROGRAMS > 0 else 1
@@ -167,44 +155,35 @@ def product(
     for tile in tl.range(first, last, step, flatten=PROGRAMS > 0):
         tile_row, tile_column = tile_of(tile, tile_rows, tile_columns, GROUP_SIZE_M)
         m0, n0 = tile_row * BLOCK_M, tile_column * BLOCK_N
-        low = tl.zeros((BLOCK_M, SIDE), dtype=tl.float32)
-        if SUMS == 2:
-            high = tl.zeros((BLOCK_M, SIDE), dtype=tl.float32)
+        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         x_own, y_own = x_scale, y_scale
         if EARLY:
             x_own = own_scales(x_scale, 0, m0, M, stride_xsm, 0, True, BLOCK_M)
-            y_own = own_scales(y_scale, 0, n0, N, stride_ysn, 0, True, SIDE)
+            y_own = own_scales(y_scale, 0, n0, N, stride_ysn, 0, True, BLOCK_N)
         if LOADS == "pointers":
             # A tile's corner is addressed in 64 bits, since M * K may pass 2^31; inside the tile 32 bits do.
-            m, n, k = tl.arange(0, BLOCK_M), tl.arange(0, SIDE), tl.arange(0, BLOCK_K)
+            m, n, k = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)
             x_tile = x + m0.to(tl.int64) * stride_xm + (m[:, None] * stride_xm + k[None, :] * stride_xk)
             y_tile = y + n0.to(tl.int64) * stride_yn + (k[:, None] * stride_yk + n[None, :] * stride_yn)
             in_m = m[:, None] < M - m0
             in_n = n[None, :] < N - n0
         if BLOCKED and AHEAD > 0:
-            x_next, low_next, high_next = (), (), ()
+            x_next, y_next = (), ()
             for ahead in tl.static_range(AHEAD):
                 k1 = ahead * BLOCK_K
                 x_next += (row_scales(x_scale, k1, K, m0, M, stride_xsm, stride_xsk, SWAPPED, BLOCK_M),)
-                low_next += (row_scales(y_scale, k1, K, n0, N, stride_ysn, stride_ysk, not SWAPPED, SIDE),)
-                if SUMS == 2:
-                    high_next += (row_scales(y_scale, k1, K, n0 + SIDE, N, stride_ysn, stride_ysk, not SWAPPED, SIDE),)
+                y_next += (row_scales(y_scale, k1, K, n0, N, stride_ysn, stride_ysk, not SWAPPED, BLOCK_N),)
         # Unrolled, the steps hold scales in registers of their own: none is moved, which would wait for its load.
         for k0 in tl.range(0, K, BLOCK_K, loop_unroll_factor=AHEAD if AHEAD > 1 and PROGRAMS == 0 else None):
             if BLOCKED:
                 k1 = k0 + AHEAD * BLOCK_K
                 x_now = row_scales(x_scale, k1, K, m0, M, stride_xsm, stride_xsk, SWAPPED, BLOCK_M)
-                low_now = row_scales(y_scale, k1, K, n0, N, stride_ysn, stride_ysk, not SWAPPED, SIDE)
-                if SUMS == 2:
-                    high_now = row_scales(y_scale, k1, K, n0 + SIDE, N, stride_ysn, stride_ysk, not SWAPPED, SIDE)
+                y_now = row_scales(y_scale, k1, K, n0, N, stride_ysn, stride_ysk, not SWAPPED, BLOCK_N)
                 if AHEAD > 0:
                     x_next += (x_now,)
-                    low_next += (low_now,)
+                    y_next += (y_now,)
                     x_now, x_next = x_next[0], x_next[1:]
-                    low_now, low_next = low_next[0], low_next[1:]
-                    if SUMS == 2:
-                        high_next += (high_now,)
-                        high_now, high_next = high_next[0], high_next[1:]
+                    y_now, y_next = y_next[0], y_next[1:]
             if LOADS == "pointers":
                 left = tl.load(x_tile, mask=in_m & (k[None, :] < K - k0), other=0.0)
                 right = tl.load(y_tile, mask=in_n & (k[:, None] < K - k0), other=0.0)
@@ -212,33 +191,17 @@ def product(
                 left, right = x_tiles.load([m0, k0]), y_tiles.load([n0, k0]).T
             left, right = multiplicand(left), multiplicand(right)
             if BLOCKED:
-                factors = factors_of(x_now, low_now, SWAPPED, BLOCK_M, SIDE)
-                low += tl.dot(left, right, out_dtype=tl.float32) * factors
+                factors = factors_of(x_now, y_now, SWAPPED, BLOCK_M, BLOCK_N)
+                total += tl.dot(left, right, out_dtype=tl.float32) * factors
             else:
-                low = summed(left, right, low, FAST, PROMOTE, BLOCK_M, SIDE, BLOCK_K)
-            if SUMS == 2:  # the first half is promoted while the second is multiplied
-                if LOADS == "pointers":
-                    in_high = (n[None, :] + SIDE < N - n0) & (k[:, None] < K - k0)
-                    right = multiplicand(tl.load(y_tile + SIDE * stride_yn, mask=in_high, other=0.0))
-                else:
-                    right = multiplicand(y_tiles.load([n0 + SIDE, k0]).T)
-                if BLOCKED:
-                    factors = factors_of(x_now, high_now, SWAPPED, BLOCK_M, SIDE)
-                    high += tl.dot(left, right, out_dtype=tl.float32) * factors
-                else:
-                    high = summed(left, right, high, FAST, PROMOTE, BLOCK_M, SIDE, BLOCK_K)
+                total = summed(left, right, total, FAST, PROMOTE, BLOCK_M, BLOCK_N, BLOCK_K)
             if LOADS == "pointers":
                 x_tile += BLOCK_K * stride_xk
                 y_tile += BLOCK_K * stride_yk
         written(
-            low, z, z_tiles, x_own, y_own, bias, m0, n0, M, N, stride_xsm, stride_ysn, stride_zm, stride_zn,
-            BLOCKED, EARLY, DESCRIBED, SWAPPED, HALVES, BLOCK_M, SIDE,
+            total, z, z_tiles, x_own, y_own, bias, m0, n0, M, N, stride_xsm, stride_ysn, stride_zm, stride_zn,
+            BLOCKED, EARLY, DESCRIBED, SWAPPED, HALVES, BLOCK_M, BLOCK_N,
         )  # fmt: skip
-        if SUMS == 2:
-            written(
-                high, z, z_tiles, x_scale, y_scale, bias, m0, n0 + SIDE, M, N, stride_xsm, stride_ysn,
-                stride_zm, stride_zn, BLOCKED, EARLY, DESCRIBED, SWAPPED, HALVES, BLOCK_M, SIDE,
-            )  # fmt: skip
 
 
 @triton.jit
@@ -247,8 +210,7 @@ def fp8_gemm_kernel(
     stride_bsk, stride_bsn,
     BLOCKED: tl.constexpr, FAST: tl.constexpr, C_DESCRIBED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr = 8, PROMOTE: tl.constexpr = 0, LOADS: tl.constexpr = "pointers",
-    SWAPPED: tl.constexpr = False, PROGRAMS: tl.constexpr = 0, HALVES: tl.constexpr = False, SUMS: tl.constexpr = 1,
-    AHEAD: tl.constexpr = 0,
+    SWAPPED: tl.constexpr = False, PROGRAMS: tl.constexpr = 0, HALVES: tl.constexpr = False, AHEAD: tl.constexpr = 0,
     a_tiles=None, b_tiles=None, c_tiles=None,
 ):  # fmt: skip
     """C[M, N] = (A[M, K] / a_scale) @ (B[K, N] / b_scale) + bias, rounded once; C is row-major; strides in elements.
@@ -263,14 +225,14 @@ def fp8_gemm_kernel(
             b, a, c, b_tiles, a_tiles, c_tiles, b_scale, a_scale, bias, N, M, K,
             stride_bn, stride_bk, stride_ak, stride_am,
             stride_bsn, stride_bsk, stride_ask, stride_asm, 1, N, BLOCKED, FAST, C_DESCRIBED, SWAPPED,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, PROMOTE, LOADS, PROGRAMS, HALVES, SUMS, AHEAD,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, PROMOTE, LOADS, PROGRAMS, HALVES, AHEAD,
         )  # fmt: skip
     else:
         product(
             a, b, c, a_tiles, b_tiles, c_tiles, a_scale, b_scale, bias, M, N, K,
             stride_am, stride_ak, stride_bk, stride_bn,
             stride_asm, stride_ask, stride_bsk, stride_bsn, N, 1, BLOCKED, FAST, C_DESCRIBED, SWAPPED,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, PROMOTE, LOADS, PROGRAMS, HALVES, SUMS, AHEAD,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, PROMOTE, LOADS, PROGRAMS, HALVES, AHEAD,
         )  # fmt: skip
 
 

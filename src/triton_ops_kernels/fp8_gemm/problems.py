@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 gluon_forms = partial(tiles.forms_in_gluon, "fp8_gemm", "c")
 FORMS = ("triton", "gluon", "parts", "steps")
 _BUFFERS = (0, 3, 4, 8)  # 0 is for the forms in Triton, 8 for that of steps
-_SUMS = (1, 2, 4, 8, 16)  # more than two are for the form of parts
+_SUMS = (1, 2, 4, 8, 16)  # several are for the form of parts, and two for that in Gluon
 
 OWN = OwnConfigs({
     "FORM": Own(FORMS, optional=True),
     "BUFFERS": Own(_BUFFERS, optional=True),
     "APART": Own([False, True], optional=True),
-    "LOADS": Own(LOADS, optional=True),
+    "LOADS": Own(["pointers", "host"], optional=True),
     "SWAPPED": Own([False, True], optional=True),
     "PROGRAMS": Own([0, 1, 2], optional=True),
     "BLOCK_M": [16, 32, 64, 128, 256],
@@ -66,7 +66,8 @@ _STEPS_HAVE = {
     "LOADS": "host", "SWAPPED": False, "PROGRAMS": 0, "PROMOTE": 0, "HALVES": False, "SUMS": 1, "AHEAD": 0,
     "num_stages": 4,
 }  # fmt: skip
-_STEPS_COLUMNS, _STEPS_FROM = (16, 32, 64), 1280  # columns of its tiles, and terms from which it is the untuned form
+_STEPS_FROM = {16: 1280, 32: 1280, 64: 1280, 128: 4096}
+"""Columns of its tiles, with the terms from which it is the untuned form."""
 _PARTS_UP_TO, _PARTS_COLUMNS = 32, 8192  # rows of C, and columns up to which 16 rows have it by default
 _WIDE_BYTES = 4  # of an element of C: half a tile of them leaves room for three buffers
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
@@ -89,12 +90,12 @@ def config_space(problem: Problem) -> ConfigSpace:
         *_form_rules(copied and result, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4, few),
         Constraint(
             "steps",
-            lambda FORM, BLOCK_N: FORM != "steps" or (copied and BLOCK_N <= 64 and _one_wave(M, N, BLOCK_N)),
-            f"the form of steps is for up to {_UNITS} tiles of 64 rows and columns or less, and else as that in Gluon",
+            lambda FORM, BLOCK_N: FORM != "steps" or (copied and BLOCK_N in _STEPS_FROM and _one_wave(M, N, BLOCK_N)),
+            f"the form of steps is for up to {_UNITS} tiles of 64 rows, of 128 columns at most, and else as in Gluon",
         ),
         *_tile_rules(M, N, K),
         *_copy_rules(has_descriptors, result),
-        *_promotion(blocked, fast),
+        *_promotion(blocked),
         Constraint(
             "blocks",
             lambda BLOCK_K: not blocked or FP8Format.block >= BLOCK_K,
@@ -104,10 +105,12 @@ def config_space(problem: Problem) -> ConfigSpace:
     kind = "tiles"
     if few and M <= 16 and 8 <= N <= _PARTS_COLUMNS and K >= 4 * _LEAST_PART:
         kind = "parts"
-    elif copied and M > _PARTS_UP_TO and K >= _STEPS_FROM and _steps_columns(M, N) and probe().arch == "sm_90":
+    elif copied and M > _PARTS_UP_TO and _steps_columns(M, N, K) and probe().arch == "sm_90":
         kind = "steps"
     elif not blocked and 16 < M <= _SWAPPED_UP_TO <= N:
         kind = "swapped"
+    elif not blocked and has_descriptors and M > _SWAPPED_UP_TO and probe().arch == "sm_90":
+        kind = "described"
     return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, kind))
 
 
@@ -154,9 +157,10 @@ def _one_wave(M: int, N: int, columns: int) -> bool:
     return -(-M // 64) * -(-N // columns) <= _UNITS
 
 
-def _steps_columns(M: int, N: int) -> int:
-    """The columns of the narrowest such tiles; 0 where there are none."""
-    return next((side for side in _STEPS_COLUMNS if side <= N and _one_wave(M, N, side)), 0)
+def _steps_columns(M: int, N: int, K: int) -> int:
+    """The columns of the narrowest tiles of which it is so, and that the untuned form has; 0 where there are none."""
+    sides = (side for side, terms in _STEPS_FROM.items() if side <= N and terms <= K and _one_wave(M, N, side))
+    return next(sides, 0)
 
 
 def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
@@ -168,7 +172,7 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "columns", lambda FORM, BLOCK_N, SWAPPED: suits(M if SWAPPED else N, BLOCK_N)
-            or (not SWAPPED and (M <= _SWAPPED_UP_TO or FORM == "steps") and N >= BLOCK_N),
+            or ((M <= _SWAPPED_UP_TO or FORM == "steps") and N >= BLOCK_N and not (SWAPPED and BLOCK_N < 32)),
             f"{{BLOCK_N}} columns are too few or too many for {N} columns, or for {M} with swapped operands",
         ),
         Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
@@ -200,52 +204,38 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
 
 def _copy_rules(has_descriptors: bool, result: bool) -> tuple[Constraint, ...]:
     return (
-        *tiles.descriptor_rules(has_descriptors, "BLOCK_K", tiles.K_STEP_BYTES),
-        Constraint(
-            "described", lambda LOADS, PROGRAMS: LOADS != "device" or PROGRAMS > 0,
-            "a program of one tile would make its descriptors for that alone; the host makes them for all",
-        ),
+        *tiles.descriptor_rules(LOADS if has_descriptors else LOADS[:1], "BLOCK_K", tiles.K_STEP_BYTES),
         Constraint(
             "walk", lambda PROGRAMS, LOADS: PROGRAMS == 0 or has_descriptors == (LOADS != "pointers"),
             "programs that walk over tiles copy them by descriptors, where there can be any: pointers take registers",
         ),
         Constraint(
             "halves",
-            lambda HALVES, SUMS, LOADS, SWAPPED, BLOCK_M, BLOCK_N: not HALVES
-            or (result and LOADS != "pointers" and not SWAPPED and min(BLOCK_M, BLOCK_N // 2) >= HALVED_SIDE
-                and SUMS == 1),
-            "halves of a tile of C are stored by descriptors, one after the other, if each has 64 rows and columns; "
-            "two sums are stored so anyway",
+            lambda HALVES, LOADS, SWAPPED, BLOCK_M, BLOCK_N: not HALVES
+            or (result and LOADS != "pointers" and not SWAPPED and min(BLOCK_M, BLOCK_N // 2) >= HALVED_SIDE),
+            "halves of a tile of C are stored by descriptors, one after the other, if each has 64 rows and columns",
         ),
     )  # fmt: skip
 
 
-def _promotion(blocked: bool, fast: bool) -> tuple[Constraint, ...]:
+def _promotion(blocked: bool) -> tuple[Constraint, ...]:
     ahead = Constraint(
         "ahead",
-        lambda AHEAD, SUMS, PROGRAMS, num_stages: (
-            AHEAD == 0
-            or (blocked and SUMS == 1 and (AHEAD == 1 or (PROGRAMS == 0 and AHEAD * num_stages <= _MOST_UNROLLED)))
+        lambda AHEAD, PROGRAMS, num_stages: (
+            AHEAD == 0 or (blocked and (AHEAD == 1 or (PROGRAMS == 0 and AHEAD * num_stages <= _MOST_UNROLLED)))
         ),
-        "scales are read {AHEAD} steps ahead if they are by block, of one sum; over one step if no program walks, "
+        "scales are read {AHEAD} steps ahead if they are by block; over one step if no program walks, "
         "and {AHEAD} unrolled steps of {num_stages} stages are not too many",
     )
     sums = Constraint(
         "sums",
-        lambda FORM, SUMS, PROMOTE, LOADS, SWAPPED, BLOCK_N, BLOCK_K, num_warps: num_warps <= SUMS if FORM == "parts"
-        else SUMS == 1 or (SUMS == 2 and not (fast and not blocked) and PROMOTE == 0 and FP8Format.block >= BLOCK_K
-            and LOADS != "pointers" and not SWAPPED and BLOCK_N // 2 >= HALVED_SIDE),
-        "two sums are for tiles whose sums are promoted whole, copied by descriptors, of 64 columns each or more, and "
-        "more for the form of parts, with one for each warp at least",
-    )  # fmt: skip
-    if blocked:
-        none = Constraint("promotion", lambda PROMOTE: PROMOTE == 0, "scales for blocks promote the sum of every step")
-        return ahead, sums, none
-    promotion = Constraint(
-        "promotion",
-        lambda PROMOTE, BLOCK_K: PROMOTE < BLOCK_K,
-        "{PROMOTE} terms are a whole step of {BLOCK_K} or more, which 0 says too",
+        lambda FORM, SUMS, num_warps: num_warps <= SUMS if FORM == "parts" else 1 + (FORM == "gluon") == SUMS,
+        "the form of parts has several sums, one for each warp at least, that in Gluon two, and the others one",
     )
+    promotion = Constraint(
+        "promotion", lambda PROMOTE, BLOCK_K: (1 if blocked else BLOCK_K) > PROMOTE,
+        "{PROMOTE} terms are a whole step of {BLOCK_K} or more, which 0 says too, as for scales by block",
+    )  # fmt: skip
     return ahead, sums, promotion
 
 
@@ -260,11 +250,11 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
 
     Raises:
         ConfigValueError: The form has no such config, or cannot have the problem.
-        ConfigValueError: BUFFERS, APART or more than two SUMS are given without theirs.
+        ConfigValueError: BUFFERS, APART or several SUMS are given without theirs.
     """
     form = str(config.get("FORM", FORMS[0]))
     if form == "triton":
-        for name, owner, fitting in (("BUFFERS", "gluon", (0,)), ("APART", "gluon", (0,)), ("SUMS", "parts", (1, 2))):
+        for name, owner, fitting in (("BUFFERS", "gluon", (0,)), ("APART", "gluon", (0,)), ("SUMS", "parts", (1,))):
             if name in config and config[name] not in fitting:
                 raise ConfigValueError(
                     f"{name} is {config[name]!r}, and only the form {owner} has it",
@@ -287,28 +277,31 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
 def default_config(M: int, N: int, K: int, kind: str = "tiles") -> Config:
     """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms.
 
-    `kind` is `tiles`, or `swapped` for up to 64 rows, or the form of parts or of steps.
+    `kind` is `tiles`, `swapped` for up to 64 rows, `described` for more, or the form of parts or of steps.
 
     Source: of parts, what was fast on an H200 at 16x1280x2944, 16x4096x4096, 16x1024x4096 and 2x640x15696; of steps, at
-    48x4096x4096, 200x2048x7168 and 64x1024x12992; swapped, at 64x2944x976, 30x9328x1152 and 25x5632x5760.
+    48x4096x4096, 200x2048x7168, 64x1024x12992 and 144x3456x6528; swapped, at 64x2944x976, 30x9328x1152 and
+    25x5632x5760; described, at 176x4176x1328, 256x5408x1280 and 864x1152x768.
     """
     if kind == "steps":
-        own = {"FORM": "steps", "BUFFERS": 8, "APART": False, "BLOCK_N": _steps_columns(M, N), "GROUP_SIZE_M": 8}
+        own = {"FORM": "steps", "BUFFERS": 8, "APART": False, "BLOCK_N": _steps_columns(M, N, K), "GROUP_SIZE_M": 8}
         return Config({**_STEPS_TILE, **_STEPS_HAVE, **own})
     if kind == "parts":
         return Config(
             _PARTS_HAVE, FORM="parts", BUFFERS=0, APART=False, BLOCK_M=16, BLOCK_N=8 if 8 * _UNITS >= N else 16,
             BLOCK_K=min(padded(K, 128), 1024 if K >= _LONG else 512), SUMS=4, num_warps=4, num_stages=4,
         )  # fmt: skip
-    swapped = kind == "swapped"
+    swapped, described = kind == "swapped", kind == "described"
     rows, columns = min(padded(M, 16), 128), min(padded(N, 32), 64 if M <= 32 else 128)
     if swapped:
-        rows, columns = 64, padded(M, 32)
+        rows, columns = 64, 32 if -(-N // 64) <= _UNITS // 2 else padded(M, 32)
+    elif described and -(-M // rows) * -(-N // columns) <= _UNITS:
+        rows = 64
     warps = 8 if rows * columns >= 128 * 128 else 4  # a sum that is promoted takes its registers twice
     return Config(
-        LOADS="pointers", SWAPPED=swapped, PROGRAMS=0, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128),
-        GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, SUMS=1, AHEAD=0, num_warps=warps, num_stages=5 if swapped else 4,
-        FORM="triton", BUFFERS=0, APART=False,
+        LOADS="host" if described else "pointers", SWAPPED=swapped, PROGRAMS=0, BLOCK_M=rows, BLOCK_N=columns,
+        BLOCK_K=min(padded(K, 64), 128), GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, SUMS=1, AHEAD=0, num_warps=warps,
+        num_stages=5 if swapped or described else 4, FORM="triton", BUFFERS=0, APART=False,
     )  # fmt: skip
 
 
@@ -367,13 +360,12 @@ def launch_values(
         0 if extent == 1 else step
         for scale in (a_scale, b_scale) for extent, step in zip(scale.shape, strides_of(scale), strict=True)
     ]  # fmt: skip
-    item_bytes = ITEM_BYTES[c.dtype] if isinstance(c, TensorSpec) else c.element_size()
     return {
         "a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale, "bias": None, "M": M, "N": N, "K": K,
         "stride_am": am, "stride_ak": ak, "stride_bk": bk, "stride_bn": bn,
         **dict(zip(("stride_asm", "stride_ask", "stride_bsk", "stride_bsn"), scales, strict=True)),
         # A new row-major result can have a descriptor if its rows begin at multiples of 16 bytes; it repeats an extent.
-        "BLOCKED": blocked, "FAST": fast, "C_DESCRIBED": int(N * item_bytes % ALIGNMENT_BYTES == 0),
+        "BLOCKED": blocked, "FAST": fast, "C_DESCRIBED": int(N * tiles.item_bytes_of(c) % ALIGNMENT_BYTES == 0),
     }  # fmt: skip
 
 

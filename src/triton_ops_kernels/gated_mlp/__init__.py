@@ -13,7 +13,7 @@ from triton_ops.values import ALIGNMENT_BYTES, TensorSpec, is_fake
 from triton_ops_kernels import call
 from triton_ops_kernels.gated_mlp import kernel, problems
 from triton_ops_kernels.jit import INTERPRETED
-from triton_ops_kernels.tiles import check_loads, describable
+from triton_ops_kernels.tiles import check_loads, describable, unit
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,7 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], activatio
     values = {
         "gate": gate, "up": up, "grad": grad.contiguous().view(gate.shape), "dgate": dgate, "dup": dup,
         "elements": gate.numel(), "ACTIVATION": activation,
-        "UNIT": problems.unit(gate.numel(), (), gate.element_size()),
+        "UNIT": unit(gate.numel(), (), gate.element_size()),
     }  # fmt: skip
     if _GRADIENT.launches(gate):
         _GRADIENT.run(values, gate.device)

@@ -68,7 +68,7 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     """A config, which asks for tensor descriptors only where they can be made of `a`, `b` and `c`."""
     if own:
         tensors = {name: TensorSpec.of(values[name]) for name in "abc"}
-        check_loads(config, lambda: problems.takes_descriptors(tensors, values["K"]), problems.NEED)
+        check_loads(config, lambda: config["LOADS"] in problems.loads_of(tensors, values["K"]), problems.NEED)
     return config
 
 

@@ -12,9 +12,10 @@ ALGORITHM says which program computes what:
 
 The parts of shared tiles go to scratch in float32, and a second launch adds them up in the order of K: equal calls give
 equal bits. LOADS are of `pointers`, or of tensor descriptors, whose tiles Hopper's TMA copies: each program makes them
-on the `device`, which costs it 1.5 microseconds, or they are made on the `host` before each launch. With SWAPPED the
-transposed product is computed, whose rows are the columns of B: matrix instructions take 64 rows at least, and any
-multiple of 8 columns.
+on the `device`, which costs it 1.5 microseconds, or they are made on the `host` before each launch. Where rows of a
+matrix begin at no multiples of 16 bytes, `host_a`, `host_b` and `host_ab` are descriptors of the others alone. With
+SWAPPED the transposed product is computed, whose rows are the columns of B: matrix instructions take 64 rows at least,
+and any multiple of 8 columns.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from triton_ops_kernels.tiles import programs_for
 triton = require("triton", "the matmul kernel")
 tl = require("triton.language", "the matmul kernel")
 
+DESCRIBED = {"host": "abc", "host_ab": "ab", "host_a": "a", "host_b": "b"}
+"""The matrices that have descriptors of the host, by LOADS."""
 CHUNK = 1024  # elements that a program of the second launch adds up
 
 
@@ -73,18 +76,18 @@ def parts_elements(meta: Mapping[str, Any], programs: int) -> int:
 
 def host_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The descriptors that a config is given, by the kernel's parameters; none unless it asks for those of the host."""
-    if meta["LOADS"] != "host":
-        return {}
+    described = DESCRIBED.get(meta["LOADS"], "")
     rows, columns, step = meta["BM"], meta["BN"], meta["BK"]
     (a_side, b_side), stored = ((columns, rows), columns) if meta["SWAPPED"] else ((rows, columns), rows)
-    across = rows if meta["SWAPPED"] else columns // 2 if meta["HALVES"] else columns
-    made = {
-        "a_tiles": matrix_descriptor(meta["a"], (a_side, step), turned=not meta["A_ALONG_K"]),
-        "b_tiles": matrix_descriptor(meta["b"], (step, b_side), turned=bool(meta["B_ALONG_K"])),
-    }
-    return (
-        made if meta["ALGORITHM"] == "split_k" else {**made, "c_tiles": matrix_descriptor(meta["c"], (stored, across))}
-    )
+    made = {}
+    if "a" in described:
+        made["a_tiles"] = matrix_descriptor(meta["a"], (a_side, step), turned=not meta["A_ALONG_K"])
+    if "b" in described:
+        made["b_tiles"] = matrix_descriptor(meta["b"], (step, b_side), turned=bool(meta["B_ALONG_K"]))
+    if "c" in described and meta["ALGORITHM"] != "split_k":
+        across = rows if meta["SWAPPED"] else columns // 2 if meta["HALVES"] else columns
+        made["c_tiles"] = matrix_descriptor(meta["c"], (stored, across))
+    return made
 
 
 @triton.jit
@@ -97,58 +100,43 @@ def operand(base, rows, inner, stride_row, stride_inner, ALONG_K: tl.constexpr, 
 
 
 @triton.jit
-def summed_by_descriptors(
-    x_tiles, y_tiles, m0, n0, k_first, k_last,
-    X_ALONG_K: tl.constexpr, Y_ALONG_K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-):  # fmt: skip
-    """The tile at m0, n0 of X @ Y, summed from k_first to k_last; k_first is a multiple of BK."""
-    total = tl.zeros((BM, BN), dtype=tl.float32)
-    for k0 in range(k_first, k_last, BK):
-        left = x_tiles.load([m0, k0]) if X_ALONG_K else x_tiles.load([k0, m0]).T
-        right = y_tiles.load([n0, k0]).T if Y_ALONG_K else y_tiles.load([k0, n0])
-        total = tl.dot(left, right, total)
-    return total
-
-
-@triton.jit
-def summed_by_pointers(
-    x, y, m0, n0, k_first, k_last, M, N, stride_xm, stride_xk, stride_yk, stride_yn,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-):  # fmt: skip
-    """The same from pointers, for any strides; nothing from k_last on is read."""
-    # A tile's corner is addressed in 64 bits, since M * K may pass 2^31; inside the tile 32 bits do, and keep the
-    # registers for the accumulator.
-    m = tl.arange(0, BM)
-    n = tl.arange(0, BN)
-    k = tl.arange(0, BK)
-    at = tl.cast(k_first, tl.int64)
-    x_tile = x + (m0.to(tl.int64) * stride_xm + at * stride_xk) + (m[:, None] * stride_xm + k[None, :] * stride_xk)
-    y_tile = y + (n0.to(tl.int64) * stride_yn + at * stride_yk) + (k[:, None] * stride_yk + n[None, :] * stride_yn)
-    in_m = m[:, None] < M - m0
-    in_n = n[None, :] < N - n0
-    total = tl.zeros((BM, BN), dtype=tl.float32)
-    for k0 in range(k_first, k_last, BK):
-        left = tl.load(x_tile, mask=in_m & (k[None, :] < k_last - k0), other=0.0)
-        right = tl.load(y_tile, mask=in_n & (k[:, None] < k_last - k0), other=0.0)
-        total = tl.dot(left, right, total)
-        x_tile += BK * stride_xk
-        y_tile += BK * stride_yk
-    return total
+def multiple(size, UNIT: tl.constexpr):
+    """A size that is a multiple of UNIT, as the compiler then sees."""
+    return size // UNIT * UNIT if UNIT > 1 else size
 
 
 @triton.jit
 def summed(
     x, y, x_tiles, y_tiles, m0, n0, k_first, k_last, M, N, stride_xm, stride_xk, stride_yk, stride_yn,
-    LOADS: tl.constexpr, X_ALONG_K: tl.constexpr, Y_ALONG_K: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    X_ALONG_K: tl.constexpr, Y_ALONG_K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """The tile at m0, n0 of X @ Y, summed from k_first to k_last."""
-    if LOADS != "pointers":
-        return summed_by_descriptors(x_tiles, y_tiles, m0, n0, k_first, k_last, X_ALONG_K, Y_ALONG_K, BM, BN, BK)
-    else:  # noqa: RET505 - as above
-        return summed_by_pointers(
-            x, y, m0, n0, k_first, k_last, M, N, stride_xm, stride_xk, stride_yk, stride_yn, BM, BN, BK
-        )
+    """The tile at m0, n0 of X @ Y, summed from k_first, a multiple of BK, to k_last: K or another one.
+
+    What has no descriptor is read by pointers, for any strides; nothing from k_last on is read.
+    """
+    # A tile's corner is addressed in 64 bits, since M * K may pass 2^31; inside the tile 32 bits do, and keep the
+    # registers for the accumulator.
+    at, k = tl.cast(k_first, tl.int64), tl.arange(0, BK)
+    if x_tiles is None:
+        m = tl.arange(0, BM)[:, None]
+        x_tile = x + (m0.to(tl.int64) * stride_xm + at * stride_xk) + (m * stride_xm + k[None, :] * stride_xk)
+    if y_tiles is None:
+        n = tl.arange(0, BN)[None, :]
+        y_tile = y + (n0.to(tl.int64) * stride_yn + at * stride_yk) + (k[:, None] * stride_yk + n * stride_yn)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k0 in range(k_first, k_last, BK):
+        if x_tiles is None:
+            left = tl.load(x_tile, mask=(m < M - m0) & (k[None, :] < k_last - k0), other=0.0)
+            x_tile += BK * stride_xk
+        else:
+            left = x_tiles.load([m0, k0]) if X_ALONG_K else x_tiles.load([k0, m0]).T
+        if y_tiles is None:
+            right = tl.load(y_tile, mask=(n < N - n0) & (k[:, None] < k_last - k0), other=0.0)
+            y_tile += BK * stride_yk
+        else:
+            right = y_tiles.load([n0, k0]).T if Y_ALONG_K else y_tiles.load([k0, n0])
+        total = tl.dot(left, right, total)
+    return total
 
 
 @triton.jit
@@ -184,14 +172,14 @@ def finished(total, bias, m, n, M, N, SWAPPED: tl.constexpr, ACTIVATION: tl.cons
 
 @triton.jit
 def written(
-    total, z, z_tiles, bias, m0, n0, M, N, stride_zm, stride_zn, LOADS: tl.constexpr, SWAPPED: tl.constexpr,
+    total, z, z_tiles, bias, m0, n0, M, N, stride_zm, stride_zn, SWAPPED: tl.constexpr,
     ACTIVATION: tl.constexpr, HALVES: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Finish a tile, and write it, rounded once."""
     m = m0 + tl.arange(0, BM)
     n = n0 + tl.arange(0, BN)
     found = finished(total, bias, m, n, M, N, SWAPPED, ACTIVATION).to(z.dtype.element_ty)
-    if LOADS == "pointers":
+    if z_tiles is None:
         corner = z + m0.to(tl.int64) * stride_zm + n0.to(tl.int64) * stride_zn
         place = tl.arange(0, BM)[:, None] * stride_zm + tl.arange(0, BN)[None, :] * stride_zn
         tl.store(corner + place, found, mask=(m < M)[:, None] & (n < N)[None, :])
@@ -236,7 +224,7 @@ def product(
         each = tl.cdiv(tl.cdiv(K, BK), SPLIT) * BK
         total = summed(
             x, y, x_tiles, y_tiles, tile_row * BM, tile_column * BN, part * each, tl.minimum(part * each + each, K),
-            M, N, stride_xm, stride_xk, stride_yk, stride_yn, LOADS, X_ALONG_K, Y_ALONG_K, BM, BN, BK,
+            M, N, stride_xm, stride_xk, stride_yk, stride_yn, X_ALONG_K, Y_ALONG_K, BM, BN, BK,
         )  # fmt: skip
         kept(total, parts, program, BM, BN)
     else:
@@ -250,11 +238,11 @@ def product(
             m0, n0 = tile_row * BM, tile_column * BN
             total = summed(
                 x, y, x_tiles, y_tiles, m0, n0, 0, K, M, N, stride_xm, stride_xk, stride_yk, stride_yn,
-                LOADS, X_ALONG_K, Y_ALONG_K, BM, BN, BK,
+                X_ALONG_K, Y_ALONG_K, BM, BN, BK,
             )  # fmt: skip
             written(
                 total, z, z_tiles, bias, m0, n0, M, N, stride_zm, stride_zn,
-                LOADS, SWAPPED, ACTIVATION, HALVES, BM, BN,
+                SWAPPED, ACTIVATION, HALVES, BM, BN,
             )  # fmt: skip
         if ALGORITHM == "stream_k":
             steps = tl.maximum(tl.cdiv(K, BK), 1)
@@ -273,12 +261,12 @@ def product(
                 k_last = tl.minimum(tl.where(leads, own, own + tl.minimum(end - nth * rest, rest)) * BK, K)
                 total = summed(
                     x, y, x_tiles, y_tiles, m0, n0, k_first, k_last, M, N, stride_xm, stride_xk, stride_yk, stride_yn,
-                    LOADS, X_ALONG_K, Y_ALONG_K, BM, BN, BK,
+                    X_ALONG_K, Y_ALONG_K, BM, BN, BK,
                 )  # fmt: skip
                 if own == steps:
                     written(
                         total, z, z_tiles, bias, m0, n0, M, N, stride_zm, stride_zn,
-                        LOADS, SWAPPED, ACTIVATION, HALVES, BM, BN,
+                        SWAPPED, ACTIVATION, HALVES, BM, BN,
                     )  # fmt: skip
                 else:
                     kept(total, parts, tl.where(leads, program, program + nth), BM, BN)
@@ -287,17 +275,26 @@ def product(
 @triton.jit
 def matmul_kernel(
     a, b, c, bias, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    A_ALONG_K: tl.constexpr, B_ALONG_K: tl.constexpr, ACTIVATION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, GROUP_M: tl.constexpr = 8, ALGORITHM: tl.constexpr = "tiles", LOADS: tl.constexpr = "pointers",
-    SWAPPED: tl.constexpr = False, PROGRAMS: tl.constexpr = 1, SPLIT: tl.constexpr = 1, HALVES: tl.constexpr = False,
+    A_ALONG_K: tl.constexpr, B_ALONG_K: tl.constexpr, A_UNIT: tl.constexpr, B_UNIT: tl.constexpr,
+    ACTIVATION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr = 8,
+    ALGORITHM: tl.constexpr = "tiles", LOADS: tl.constexpr = "pointers", SWAPPED: tl.constexpr = False,
+    PROGRAMS: tl.constexpr = 1, SPLIT: tl.constexpr = 1, HALVES: tl.constexpr = False,
     parts=None, a_tiles=None, b_tiles=None, c_tiles=None,
 ):  # fmt: skip
     """C[M, N] = act(A[M, K] @ B[K, N] + bias[N]); float32 sums, rounded once to C's dtype; strides in elements.
 
     `bias` is None for 0, `parts` for algorithms that share no tiles, and descriptors unless the host makes them.
     A_ALONG_K and B_ALONG_K say which operands have their neighbours in memory along K, for descriptors; C is then
-    row-major.
+    row-major. A_UNIT and B_UNIT neighbours may be copied at once: extents and strides are multiples of them.
     """
+    if A_ALONG_K:
+        K, stride_am = multiple(K, A_UNIT), multiple(stride_am, A_UNIT)
+    else:
+        M, stride_ak = multiple(M, A_UNIT), multiple(stride_ak, A_UNIT)
+    if B_ALONG_K:
+        K, stride_bn = multiple(K, B_UNIT), multiple(stride_bn, B_UNIT)
+    else:
+        N, stride_bk = multiple(N, B_UNIT), multiple(stride_bk, B_UNIT)
     if SWAPPED:
         product(
             b, a, c, b_tiles, a_tiles, c_tiles, bias, parts, N, M, K, stride_bn, stride_bk, stride_ak, stride_am,

@@ -12,18 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import ProductTiles
+from triton_ops.device import probe
 from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 from triton_ops_kernels.call import Own, OwnConfigs, whole_from
+from triton_ops_kernels.matmul.kernel import DESCRIBED
 from triton_ops_kernels.tiles import (
     HALVED_SIDE,
     K_STEP_BYTES,
     LOADS,
     describable,
     descriptor_rules,
+    item_bytes_of,
     padded,
     reached_strides,
     suits,
+    unit,
     widest,
 )
 
@@ -42,7 +46,7 @@ PLAIN = {
 """The tunables of `plain_space`."""
 OWN = OwnConfigs({
     "ALGORITHM": Own(ALGORITHMS, optional=True),
-    "LOADS": Own(LOADS, optional=True),
+    "LOADS": Own(list(dict.fromkeys((*LOADS, *DESCRIBED))), optional=True),
     "SWAPPED": Own([False, True], optional=True),
     "PROGRAMS": Own([1, 2], whole_from(0), optional=True),
     "SPLIT": Own([1, 2, 4, 8], whole_from(1), optional=True),
@@ -57,6 +61,8 @@ OWN = OwnConfigs({
 _FULL_TILE = 128 * 128  # elements of C: 128 accumulator registers per thread with four warps
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill wgmma's rows
+_WHOLE = ("device", "host")  # descriptors of all three matrices
+_GROUP_ROWS = 64  # of Hopper's matrix instructions; with fewer, a descriptor of one operand gains nothing
 _SHARED_UP_TO = 1024  # tiles and parts from which on a device is full without sharing
 _FEWEST_STEPS = 4  # of a part: with fewer, filling the pipeline takes longer than the sum
 _FEW_PROGRAMS = 132  # up to which the default splits K, with smaller tiles if these leave room for all parts
@@ -73,12 +79,15 @@ _SHARED_TILE = {
 def config_space(problem: Problem) -> ConfigSpace:
     """The space of every algorithm that the problem's extents, layout and dtype allow; about 2,000 configs."""
     M, N, K, dtype = problem["M"], problem["N"], problem["K"], problem["a"].dtype
-    has_descriptors = takes_descriptors(problem.specs, K)
-    rules = (*_tile_rules(M, N, K), *_descriptor_rules(has_descriptors, ITEM_BYTES[dtype]), *_algorithm_rules(M, N, K))
-    default = default_config(M, N, K, dtype)
-    narrow = not has_descriptors and min(problem["a"].copied_bytes, problem["b"].copied_bytes) < _ASYNC_BYTES
-    if narrow and default["ALGORITHM"] == "split_k" and padded(min(M, N), 16) >= 64:
-        default = Config({**default, **_SHARED_TILE})
+    loads = loads_of(problem.specs, K)
+    default, item_bytes = default_config(M, N, K, dtype), ITEM_BYTES[dtype]
+    rules = (*_tile_rules(M, N, K), *_descriptor_rules(loads, item_bytes), *_algorithm_rules(M, N, K))
+    if "host" not in loads and padded(min(M, N), 16) >= _GROUP_ROWS:
+        narrow = min(problem["A_UNIT"], problem["B_UNIT"]) * item_bytes < _ASYNC_BYTES
+        if len(loads) > 1 and padded(K, 32) * item_bytes >= K_STEP_BYTES and probe().arch == "sm_90":
+            default = Config({**default, "LOADS": loads[-1]})
+        elif narrow and default["ALGORITHM"] == "split_k":
+            default = Config({**default, **_SHARED_TILE})
     return ConfigSpace(OWN.tunables, rules, default)
 
 
@@ -95,15 +104,19 @@ def plain_space(problem: Problem) -> ConfigSpace:
     return ConfigSpace(PLAIN, fits, Config({name: default[name] for name in PLAIN}))
 
 
-def takes_descriptors(tensors: Mapping[str, Any], K: int) -> bool:
-    """Tell whether the hardware can describe A, B and C as they lie in memory, and multiply tiles of that order.
+def loads_of(tensors: Mapping[str, Any], K: int) -> tuple[str, ...]:
+    """The LOADS of matrices as they lie in memory, by descriptors of all that the hardware can describe.
 
     8-bit floats are multiplied along K only; another order costs a transposition in registers.
     """
-    a, b, c = (tensors[name] for name in "abc")
-    if ITEM_BYTES[a.dtype] == 1 and not (along_k(a.strides, 1) and along_k(b.strides, 0)):
-        return False
-    return K > 0 and describable(_by_memory(a, 1), _by_memory(b, 0), c)
+    wide = ITEM_BYTES[tensors["a"].dtype] > 1
+    shown = [
+        name for name, axis in (("a", 1), ("b", 0))
+        if K > 0 and describable(_by_memory(tensors[name], axis)) and (wide or along_k(tensors[name].strides, axis))
+    ]  # fmt: skip
+    if len(shown) == 2 and describable(tensors["c"]):
+        return LOADS
+    return ("pointers", f"host_{''.join(shown)}") if shown else ("pointers",)
 
 
 def along_k(strides: tuple[int, ...], axis: int) -> bool:
@@ -143,22 +156,23 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
     )  # fmt: skip
 
 
-def _descriptor_rules(has_descriptors: bool, item_bytes: int) -> tuple[Constraint, ...]:
+def _descriptor_rules(loads: tuple[str, ...], item_bytes: int) -> tuple[Constraint, ...]:
+    whole = "host" in loads
     return (
-        *descriptor_rules(has_descriptors, "BK", K_STEP_BYTES // item_bytes, NEED),
+        *descriptor_rules(loads, "BK", K_STEP_BYTES // item_bytes, NEED),
         Constraint(
             "described", lambda LOADS, ALGORITHM: LOADS != "device" or ALGORITHM in ("persistent", "stream_k"),
             "a program of one tile would make its descriptors for that alone; the host makes them for all",
         ),
         Constraint(
             "walk",
-            lambda ALGORITHM, LOADS: ALGORITHM in ("tiles", "split_k") or has_descriptors == (LOADS != "pointers"),
+            lambda ALGORITHM, LOADS: ALGORITHM in ("tiles", "split_k") or whole == (LOADS in _WHOLE),
             "programs that walk over tiles copy them by descriptors, where there can be any: pointers take registers",
         ),
         Constraint(
             "halves",
             lambda HALVES, ALGORITHM, LOADS, SWAPPED, BM, BN: not HALVES
-            or (ALGORITHM != "split_k" and LOADS != "pointers" and not SWAPPED and min(BM, BN // 2) >= HALVED_SIDE),
+            or (ALGORITHM != "split_k" and LOADS in _WHOLE and not SWAPPED and min(BM, BN // 2) >= HALVED_SIDE),
             "halves of a tile of C are stored by descriptors, one after the other, if each has 64 rows and columns",
         ),
     )  # fmt: skip
@@ -277,6 +291,8 @@ def launch_values(a: Any, b: Any, c: Any) -> dict[str, Any]:
         "a": a, "b": b, "c": c, "bias": None, "M": M, "N": N, "K": K,
         "stride_am": am, "stride_ak": ak, "stride_bk": bk, "stride_bn": bn, "stride_cm": cm, "stride_cn": cn,
         "A_ALONG_K": int(ak == 1), "B_ALONG_K": int(bk == 1),  # numbers: they repeat strides
+        "A_UNIT": unit(*((K, [(am, ak)]) if ak == 1 else (M, [(ak, am)])), item_bytes_of(a)),
+        "B_UNIT": unit(*((K, [(bn, bk)]) if bk == 1 else (N, [(bk, bn)])), item_bytes_of(b)),
         "ACTIVATION": "none",
     }  # fmt: skip
 
@@ -286,7 +302,7 @@ def work(problem: Problem) -> Work:
     M, N, K, specs = problem["M"], problem["N"], problem["K"], problem.specs
     tiles = ProductTiles.of(
         (M, N, K), specs["a"], specs["b"], specs["c"], sides=("BM", "BN", "BK", "GROUP_M"),
-        finish=ACTIVATIONS[problem["ACTIVATION"]],
+        finish=ACTIVATIONS[problem["ACTIVATION"]], units=(problem["A_UNIT"], problem["B_UNIT"]),
     )  # fmt: skip
     return Work(2.0 * M * N * K, float(sum(spec.nbytes for spec in specs.values())), tiles)
 

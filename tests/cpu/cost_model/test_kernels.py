@@ -88,7 +88,7 @@ def drawn_tiles(rng: random.Random):
     product = GemmTiles(
         extent(), extent(), extent(), dtype=dtype, out_dtype=out, tile_rows="BM", tile_columns="BN", tile_inner="BK",
         group=side(1, 4, 8), a_along_inner=side(True, False), b_along_inner=side(True, False), batch=side(1, 1, 3),
-        copy_bytes=side(16, 16, 4, 2, 1), finish=side(0.0, 0.0, 4.0, 33.0),
+        a_copy_bytes=(copied := side(16, 16, 4, 2, 1)), b_copy_bytes=copied, finish=side(0.0, 0.0, 4.0, 33.0),
     )  # fmt: skip
     kind = rng.randrange(5)
     if kind == 0:

@@ -310,12 +310,14 @@ def test_times_overlap_as_a_norm_of_theirs():
 
 def test_a_guess_of_a_tile_spills_from_where_registers_end():
     for accumulator, spilled in ((254.0, 0.0), (255.0, 2.25 * (255 - 183)), (300.0, 2.25 * (300 - 183))):
-        assert tile_footprint(accumulator, 0.0, True, 7) == Footprint(255, spilled * 4, 7)
+        assert tile_footprint(accumulator, 0.0, True, 7, 0.0) == Footprint(255, spilled * 4, 7)
     for copies, more in ((64.0, 0.0), (65.0, 3.1), (63.0, 0.0)):
-        assert tile_footprint(10.0, copies, False, 7).spill_bytes == pytest.approx(more * 4)
-    assert tile_footprint(0.0, 0.0, True, 0).registers == 30
-    assert tile_footprint(100.0, 10.0, True, 0).registers == (14 + 115 + 31)
-    assert tile_footprint(100.0, 10.0, False, 0).registers == (14 + 115 + 31 + 22)
+        assert tile_footprint(10.0, copies, False, 7, 0.0).spill_bytes == pytest.approx(more * 4)
+    assert tile_footprint(0.0, 0.0, True, 0, 0.0).registers == 30
+    assert tile_footprint(64.0, 64.0, True, 0, 64.0).spill_bytes == 0  # 230 registers of 128x128x128 and eight warps
+    assert tile_footprint(128.0, 64.0, True, 0, 64.0).spill_bytes > 0  # 40 bytes of 128x128x64 and four warps
+    assert tile_footprint(100.0, 10.0, True, 0, 0.0).registers == (14 + 115 + 31)
+    assert tile_footprint(100.0, 10.0, False, 0, 0.0).registers == (14 + 115 + 31 + 22)
 
 
 def test_a_guess_of_products_that_wait_goes_by_what_is_passing():

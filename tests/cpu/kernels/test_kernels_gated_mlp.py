@@ -24,7 +24,8 @@ from triton_ops_kernels import FusedGatedMLP, fused_gated_mlp
 from triton_ops_kernels.gated_mlp import _forward, gradient, operation
 from triton_ops_kernels.gated_mlp import gradient_operation as backward_operation
 from triton_ops_kernels.gated_mlp.kernel import gated_mlp_backward_kernel
-from triton_ops_kernels.gated_mlp.problems import default_config, unit
+from triton_ops_kernels.gated_mlp.problems import default_config
+from triton_ops_kernels.tiles import unit
 
 pytestmark = pytest.mark.triton
 

@@ -29,8 +29,8 @@ from triton_ops_kernels.matmul.problems import (
     ACTIVATIONS,
     default_config,
     launch_values,
+    loads_of,
     plain_space,
-    takes_descriptors,
 )
 
 pytestmark = pytest.mark.triton
@@ -58,6 +58,10 @@ CASES = {
     "one-step": ((37, 45, 1), SMALL, "rows rows rows"),
     "one-element": ((1, 1, 1), None, "rows rows rows"),
     "long-sum": ((16, 32, 4096), {**SMALL, "BK": 128}, "rows rows rows"),
+    "pairs": ((38, 46, 50), SMALL, "rows rows rows"),
+    "a-described": ((40, 46, 64), {**SMALL, "BK": 64, "LOADS": "host_a"}, "rows rows rows"),
+    "b-described": ((37, 64, 130), {**SMALL, "BK": 64, "LOADS": "host_b", "SWAPPED": True}, "rows rows rows"),
+    "both-described": ((40, 45, 64), {**SMALL, "BK": 64, "LOADS": "host_ab"}, "rows columns rows"),
     "no-sum": ((5, 7, 0), SMALL, "rows rows rows"),
     "no-rows": ((0, 7, 5), SMALL, "rows rows rows"),
 }
@@ -206,19 +210,30 @@ def test_each_rule_refuses_with_its_reason(rule):
 
 
 def test_descriptors_need_rows_of_16_bytes_and_float8_along_k():
-    def takes(M, N, K, dtype, **strides):
+    def loads(M, N, K, dtype, **strides):
         specs = operation.problem((M, N, K), dtype).specs
         turned = {name: TensorSpec(specs[name].shape, specs[name].dtype, each) for name, each in strides.items()}
-        return takes_descriptors({**specs, **turned}, K)
+        return loads_of({**specs, **turned}, K)
 
-    assert takes(64, 64, 64, "bfloat16")
-    assert takes(64, 64, 64, "bfloat16", a=(1, 64), b=(1, 64))
-    assert not takes(64, 64, 68, "bfloat16", a=(68, 1), b=(1, 68))
-    assert not takes(64, 60, 64, "bfloat16")
-    assert not takes(64, 64, 64, "bfloat16", c=(1, 64))
-    assert not takes(64, 64, 64, "bfloat16", a=(128, 2))
-    assert takes(64, 64, 64, "fp8")
-    assert not takes(64, 64, 64, "fp8", b=(64, 1))
+    assert loads(64, 64, 64, "bfloat16") == tiles.LOADS
+    assert loads(64, 64, 64, "bfloat16", a=(1, 64), b=(1, 64)) == tiles.LOADS
+    assert loads(64, 64, 68, "bfloat16", a=(68, 1), b=(1, 68)) == ("pointers",)
+    assert loads(64, 60, 64, "bfloat16") == ("pointers", "host_a")
+    assert loads(64, 64, 64, "bfloat16", c=(1, 64)) == ("pointers", "host_ab")
+    assert loads(64, 64, 64, "bfloat16", a=(128, 2)) == ("pointers", "host_b")
+    assert loads(64, 64, 64, "fp8") == tiles.LOADS
+    assert loads(64, 64, 64, "fp8", b=(64, 1)) == ("pointers", "host_a")
+
+
+def test_neighbours_that_are_copied_at_once_are_known_of_each_operand():
+    def units(M, N, K, dtype="bfloat16"):
+        problem = operation.problem((M, N, K), dtype)
+        return problem["A_UNIT"], problem["B_UNIT"]
+
+    assert units(896, 1122, 1536) == (8, 2)
+    assert units(38, 2432, 13818) == (2, 8)
+    assert units(300, 1001, 2004) == (4, 1)
+    assert units(64, 64, 72, "fp8") == (8, 8)
 
 
 def test_descriptors_of_matrices_that_cannot_have_them_are_refused_before_a_launch(anywhere):

@@ -76,15 +76,6 @@ def test_configs_that_name_no_algorithm_are_forecast_as_plain_tiles(shape):
         assert Model(work, H200).expected_ms(config) == pytest.approx(plain.expected_ms(config))
 
 
-def test_two_sums_take_fewer_registers_than_one_that_is_promoted_whole():
-    operation = load("fp8_gemm")
-    problem = operation.problem((8192, 8192, 8192, 1), "bfloat16")
-    wide = {**operation.space_for(problem).default_config, "LOADS": "host", "BLOCK_N": 256, "num_warps": 8}
-    one, two = (operation.work(problem).tiles.plan({**wide, "SUMS": sums}, H200).footprint for sums in (1, 2))
-    assert two.registers + 64 * two.spill_bytes < one.registers + 64 * one.spill_bytes
-    assert two.shared_bytes < one.shared_bytes
-
-
 def test_sums_of_short_parts_of_a_step_meet_in_the_same_banks():
     operation = load("fp8_gemm")
     problem = operation.problem((21, 13056, 11600, 1), "bfloat16")
