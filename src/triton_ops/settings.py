@@ -238,8 +238,7 @@ def torchs_ptxas() -> str | None:
 
 @lru_cache(maxsize=16)
 def _came_with_torch(path: str) -> bool:
-    spec = find_spec("torch")
-    if spec is None or spec.origin is None:
+    if (spec := find_spec("torch")) is None or spec.origin is None:
         return False
     return Path(spec.origin).resolve().parent in Path(path).resolve().parents
 

@@ -302,8 +302,7 @@ class FormsKernel(ComposedKernel):
 
         Raises `ConfigValueError` if it names none, and `CandidateError` for a form in Gluon that is to run as Python.
         """
-        form = self.forms.get(str(config.get(self.tunable, self.default)))
-        if form is None:
+        if (form := self.forms.get(str(config.get(self.tunable, self.default)))) is None:
             message = f"{self.tunable} is {config.get(self.tunable)!r}; it must be one of {', '.join(self.forms)}"
             raise ConfigValueError(message)
         if self.interpreted and not form.interpreted:

@@ -194,8 +194,7 @@ class _Frame:
 
     def _first_value(self, node: ast.expr) -> Names | None:
         """The kernel's constants that a name holds before it is stored anew."""
-        name = ast.unparse(node)
-        if name in self._given:
+        if (name := ast.unparse(node)) in self._given:
             value, caller = self._given[name]
             return caller.constants(value)
         return self.source.constants & {name} if self.depth == 0 else None

@@ -275,8 +275,7 @@ class KernelSource:
 
         Whatever is also loaded, updated atomically, or handed to another function may be read, and does not count.
         """
-        targets: set[str] = set()
-        uses: set[str] = set()
+        targets, uses = set[str](), set[str]()
         for call in self.calls:
             name, arguments = last_name(call), [*call.args, *(keyword.value for keyword in call.keywords)]
             on = self.pointers(call.func.value) if isinstance(call.func, ast.Attribute) else []

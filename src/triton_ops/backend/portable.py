@@ -146,9 +146,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.imports: set[str] = set()  # top-level packages that the other process imports
         self._kernels: dict[int, Any] = {}  # JIT functions by the identity of their Python functions
         self._modules: dict[str, _EmptyModule] = {}
-        self._importable: dict[
-            str, bool
-        ] = {}  # by the name of a module: whether it is an installed one, and found there
+        self._importable: dict[str, bool] = {}  # by the name of a module: whether it is installed, and found there
 
     def reducer_override(self, obj: Any) -> object:
         """Code, JIT functions, tensors, and what belongs to modules of the user's differ from what cloudpickle does."""
@@ -325,8 +323,7 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Code, JIT functions, tensors, and modules that are not found again differ from what cloudpickle does."""
         if isinstance(obj, CodeType):
             return _reduced_code(self, obj)
-        home = module_of(obj)
-        if home not in self._homes:
+        if (home := module_of(obj)) not in self._homes:
             self._homes[home] = Origin.is_found_again(home)
             if not self._homes[home]:
                 cloudpickle.register_pickle_by_value(sys.modules[home])

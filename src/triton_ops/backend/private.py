@@ -244,15 +244,13 @@ class Protection:
         Zones are 1/64 of each storage, at least 64 KiB and at most 4 MiB; where an output has gaps, a byte for each
         element is added.
         """
-        names = [name for name in outputs if next(_tensors(arguments, name), None) is not None]
         places = [place_of(tensor) for tensor in arguments.tensors()]
         fresh: dict[tuple[str, int], tuple[Any, int]] = {}
         zones: list[tuple[str, Any, Any]] = []
-        for name in names:
+        for name in outputs:
             for tensor in _tensors(arguments, name):
                 if places.count(place_of(tensor)) == 1 and tensor.untyped_storage().nbytes():
-                    room, zone_bytes = _room(tensor)
-                    fresh[place_of(tensor)] = (room, zone_bytes)
+                    room, zone_bytes = fresh[place_of(tensor)] = _room(tensor)
                     zones += [(name, room[:zone_bytes], None), (name, room[-zone_bytes:], None)]
                     if (outside := _gaps(tensor)) is not None:
                         inner = room[zone_bytes:-zone_bytes].view(len(outside), -1)

@@ -40,8 +40,8 @@ _COMPILER = "triton_ops.backend.triton_compiler"  # imported where something is 
 _LONGEST_TEXT = 400
 _NO_MEANING = re.compile(r"(?<= object) at 0x[0-9a-f]+(?=>)|^Set TORCHDYNAMO_VERBOSE=1 .*", re.MULTILINE)
 _LONGEST_TRACE = 8_000
-_OWN_FOLDER = str(Path(__file__).parents[1])
-_AROUND = tuple(module.__file__ or "" for module in (contextlib, functools))  # they call what they are given
+# The code of this package, and that which calls what it is given.
+_AROUND = tuple(filter(None, (str(Path(__file__).parents[1]), contextlib.__file__, functools.__file__)))
 
 
 class CandidateError(Exception):
@@ -92,10 +92,9 @@ class CandidateError(Exception):
             error = error.__cause__
         trace = traceback.TracebackException.from_exception(error)
         part: traceback.TracebackException | None = trace
-        around = (_OWN_FOLDER, *filter(None, _AROUND))
         frames = 0
         while part is not None:
-            own = dropwhile(lambda frame: frame.filename.startswith(around), part.stack)
+            own = dropwhile(lambda frame: frame.filename.startswith(_AROUND), part.stack)
             part.stack = traceback.StackSummary.from_list(list(own))
             frames += len(part.stack)
             part = part.__cause__ or part.__context__

@@ -316,9 +316,8 @@ class TritonCompiler(Compiler):
 
     def work(self, config: Config, contents: Mapping[str, Sequence[int]]) -> kernel_ir.KernelWork:
         """The work of a config's launches, from what Triton's front end makes of them; 20 to 50 ms for each."""
-        return offline.kernel_work(
-            self.kernel, config.with_members(self.members), self.arguments, self.target, contents
-        )
+        whole = config.with_members(self.members)
+        return offline.kernel_work(self.kernel, whole, self.arguments, self.target, contents)
 
     def machine_code(self, config: Config) -> tuple[str | None, ...]:
         """The machine code of each launch, from the disk cache; a third of a second for a matrix product."""
@@ -406,9 +405,8 @@ def disassembled(cubin: bytes) -> str | None:
             file.write(cubin)
             file.flush()
             try:
-                process = subprocess.run(
-                    [str(path), "-c", file.name], capture_output=True, text=True, check=False, timeout=_DISASSEMBLY_S
-                )
+                words = [str(path), "-c", file.name]
+                process = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_DISASSEMBLY_S)
             except (OSError, subprocess.TimeoutExpired):
                 continue
         if process.returncode == 0:

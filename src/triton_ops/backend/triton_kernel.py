@@ -343,9 +343,8 @@ class TritonKernel(CompiledByTriton):
             grid = functools.partial(self._grid, config, arguments)
             own_arguments, writes = self._own_arguments(config, arguments)
             args, keywords = Layers.placed(self.function, own_arguments.positional, {**own_arguments.keyword, **config})
-            run: Callable[[], Any] = functools.partial(
-                TritonProcess.launcher_of(self.function), *args, grid=grid, warmup=False, **keywords
-            )
+            launcher = TritonProcess.launcher_of(self.function)
+            run: Callable[[], Any] = functools.partial(launcher, *args, grid=grid, warmup=False, **keywords)
             prepare = self._preparation(config, own_arguments, writes)
             launch = ScratchAllocator.around(run) if scratch else run
 

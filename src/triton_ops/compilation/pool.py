@@ -161,8 +161,7 @@ class Queue:
         """The next job, which the caller later gives to `done`; None if none may begin now."""
         with self._lock:
             while not self._closed:
-                job = self._first()
-                if job is None:
+                if (job := self._first()) is None:
                     return None
                 if job.future.set_running_or_notify_cancel():
                     self._running_spare += job.spare
@@ -573,8 +572,7 @@ class CompilePool(AbstractContextManager["CompilePool"]):
     def _last_line(self) -> str:
         """The last line of a fork server that is gone, which is closed, so that the next process starts a new one."""
         with self._lock:
-            server = self._fork_server
-            if server is None or server.alive:
+            if (server := self._fork_server) is None or server.alive:
                 return ""
             self._fork_server = None
         line = server.last_line()

@@ -86,9 +86,8 @@ class AttentionTiles:
                 )  # fmt: skip
             return loop_schedule(loop, footprint, machine)
 
-        return TilePlan(
-            warps, _attention_guess(scores, _step_bytes(scores), warp_groups(machine, queries, warps)), schedule
-        )
+        guess = _attention_guess(scores, _step_bytes(scores), warp_groups(machine, queries, warps))
+        return TilePlan(warps, guess, schedule)
 
 
 def attention_loop(tiles: AttentionTiles, scores: TileBlock, machine: Machine, footprint: Footprint) -> TileLoop:

@@ -243,8 +243,7 @@ class InferredTiles:
 
     def _of(self, launch: LaunchWork) -> _LaunchFacts:
         """The facts of a launch, which many configs of one work share."""
-        facts = self._facts.get(id(launch))
-        if facts is None or facts.launch is not launch:
+        if (facts := self._facts.get(id(launch))) is None or facts.launch is not launch:
             facts = self._facts[id(launch)] = _LaunchFacts(launch)
         return facts
 
@@ -446,9 +445,8 @@ class Readings:
         """The reason why the work of no config is known, for most of them; empty if some is known."""
         if self.known_works:
             return ""
-        reasons = Counter(
-            work.silent or next(filter(None, map(why_silent, work.launches)), "") for work in self.works.values()
-        )
+        works = self.works.values()
+        reasons = Counter(work.silent or next(filter(None, map(why_silent, work.launches)), "") for work in works)
         return reasons.most_common(1)[0][0] if reasons else "no config was read"
 
     @property

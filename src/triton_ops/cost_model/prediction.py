@@ -247,8 +247,7 @@ def _mean_ms(plan: TilePlan, footprint: Footprint, schedule: Schedule, machine: 
     total = 0.0
     for share in _GUESSED:
         registers = min(round(footprint.registers * share), MOST_REGISTERS)
-        blocks = machine.blocks_at_once(registers, footprint.shared_bytes, plan.warps)
-        if blocks not in times:
+        if (blocks := machine.blocks_at_once(registers, footprint.shared_bytes, plan.warps)) not in times:
             one = share == 1.0
             times[blocks] = (schedule if one else plan.schedule(replace(footprint, registers=registers))).time_ms
         total += times[blocks]

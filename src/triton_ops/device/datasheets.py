@@ -301,8 +301,7 @@ class DeviceSpec:
 
         A number of registers that the device reports replaces the architecture's.
         """
-        limits = LIMITS.get(self.arch)
-        if limits is None or self.registers_per_unit in (None, limits.registers):
+        if (limits := LIMITS.get(self.arch)) is None or self.registers_per_unit in (None, limits.registers):
             return limits
         return replace(limits, registers=self.registers_per_unit)
 

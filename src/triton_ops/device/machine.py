@@ -164,9 +164,6 @@ class Machine:
         return expected if spec.calibration is None else _with_calibration(expected, spec.calibration)
 
 
-"""The documented name."""
-
-
 _COPY_SHARE = 0.9  # share of the datasheet's bandwidth that a copy reaches: 4.3 of 4.8 TB/s, measured on an H200
 # Per multiprocessor, plain loads: 4.8 TB/s at 132 and 1.98 GHz, fitted; literature 5.5. GB202 has 17.8: 8.7 TB/s of 188
 # at 2.6 GHz (Chips and Cheese, "Blackwell: Nvidia's Massive GPU"). All that memory delivers passes through L2.
@@ -217,9 +214,7 @@ _BLACKWELL = Machine(
     limits=LIMITS["sm_100"],
 )
 
-_BY_ARCH = {
-    "sm_80": _AMPERE, "sm_86": _RTX, "sm_89": _RTX, "sm_90": _HOPPER, "sm_100": _BLACKWELL, "sm_120": _RTX,
-}  # fmt: skip
+_BY_ARCH = {"sm_80": _AMPERE, "sm_86": _RTX, "sm_89": _RTX, "sm_90": _HOPPER, "sm_100": _BLACKWELL, "sm_120": _RTX}
 
 _NO_TERMS = {
     "sm_7": "its terms begin with the asynchronous copies and the products of sm_80",
@@ -419,9 +414,6 @@ class Roofline:
         times = [(self.bytes / (self.memory.peak * 1e6), self.memory)] if self.memory else []
         total = sum(count for _, count in self.parts)
         return times + ([(total / (self.units.peak * 1e9), self.units)] if self.units else [])
-
-
-"""The documented name."""
 
 
 def _mixture(parts: Sequence[tuple[Ceiling, float]]) -> Ceiling | None:

@@ -38,7 +38,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -183,8 +183,7 @@ class TorchDevice:
 
         What the current stream has been given is done by then.
         """
-        vendor = VENDORS.get(kind_of(torch))
-        if vendor is None:
+        if (vendor := VENDORS.get(kind_of(torch))) is None:
             return None
         with self.current():
             torch.cuda.current_stream().synchronize()
@@ -278,8 +277,7 @@ def _by_driver() -> tuple[DeviceSpec, ...]:
     """
     if "torch" in sys.modules:
         torch = require("torch", "finding the GPU")  # waits for another thread that is still importing torch
-        is_used = getattr(getattr(torch, "cuda", None), "is_initialized", None)
-        if is_used is None or is_used():
+        if (is_used := getattr(getattr(torch, "cuda", None), "is_initialized", None)) is None or is_used():
             return ()
     return gpus_without_torch()
 
@@ -305,7 +303,6 @@ _FORMS = "give 'all', or the indices, such as 0,2"
 
 
 def _indices(choice: Any) -> list[int]:
-    parts: Sequence[Any] = ()
     if isinstance(choice, str):
         parts = choice.split(",") if choice.strip() else []
     elif isinstance(choice, Iterable) and not isinstance(choice, (bytes, Mapping)):

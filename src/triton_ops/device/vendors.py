@@ -129,8 +129,7 @@ class Nvidia:
 
         Cost: a fifth of a second on an H200, for the driver's initialisation, which torch then need not do again.
         """
-        oldest = _oldest_driver_for_torch()
-        if oldest is None:
+        if (oldest := _oldest_driver_for_torch()) is None:
             return ()
         try:
             libcuda = ctypes.CDLL(_LIBCUDA)

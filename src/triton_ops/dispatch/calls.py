@@ -69,9 +69,8 @@ class CalledWith:
     def hides_tiles(self, space: ConfigSpace, outputs: Collection[str]) -> bool:
         """Tell whether all data that a launch reads are equal, so that wrong tiles may give results of right ones."""
         inputs = {name: value for name, value in self.given.keyword.items() if name not in outputs}
-        parts = [
-            as_stored(each.flatten()[:_SAMPLE]) for each in Arguments(keyword=inputs).tensors() if each.numel() > 1
-        ]
+        tensors = Arguments(keyword=inputs).tensors()
+        parts = [as_stored(each.flatten()[:_SAMPLE]) for each in tensors if each.numel() > 1]
         numbers = (part.float() if part.is_floating_point() else part for part in parts)
         return bool(getattr(space, "tiles", ()) and parts) and all(bool((part == part[0]).all()) for part in numbers)
 
@@ -283,8 +282,7 @@ def example_of(value: Any, most_bytes: float = math.inf) -> Any:
 
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
     """The note of a call, or in words why the call cannot be made again from plain values."""
-    of, items = spec_of, arguments.items()
-    values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in items}
+    values = {name: spec_of(value) if Arguments.is_tensor(value) else value for name, value in arguments.items()}
     kinds = (TensorSpec, bool, int, float, str, type(None))
     strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
     if addressed := Protection.names_of_addresses(Arguments(keyword=arguments)):
@@ -390,13 +388,11 @@ def space_around(
 
     The other names keep their values in `names`, and so does a constant that covers an extent.
     """
-    view = backend.ReadSpace.of(
-        function, {name: value for name, value in values.items() if name not in names}, grid=grid
-    )
+    others = {name: value for name, value in values.items() if name not in names}
+    view = backend.ReadSpace.of(function, others, grid=grid)
     tunables = {**names, **{name: tile for name, tile in view.tunables.items() if name in names}, **view.options}
     rules = tuple(rule for rule in view.constraints if tunables.keys() >= {*rule.names})
     usual = {name: value for name, value in view.first.items() if name in view.options}
     whole = [{**usual, **seed} for seed in seeds]
-    return UnlistedSpace.around(
-        ConfigSpace(tunables, rules), whole, view.tunables, limits_registers=view.limits_registers
-    )
+    space = ConfigSpace(tunables, rules)
+    return UnlistedSpace.around(space, whole, view.tunables, limits_registers=view.limits_registers)

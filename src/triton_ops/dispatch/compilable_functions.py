@@ -98,11 +98,9 @@ class _Way(NamedTuple):
     @property
     def text(self) -> str:
         """A sentence without its subject."""
-        return (
-            f"is an operator in compiled code: {self.why_not}"
-            if self.why_not
-            else "is launched by compiled code itself"
-        )
+        if self.why_not:
+            return f"is an operator in compiled code: {self.why_not}"
+        return "is launched by compiled code itself"
 
 
 class FunctionInCompile:

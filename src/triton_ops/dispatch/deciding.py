@@ -421,10 +421,9 @@ def _alone(call: KernelCall, question: LadderQuestion, asked: str, policy: str) 
 
 
 def _decision(call: KernelCall, key: Key, found: Found, passed: tuple[str, ...] = ()) -> Decision:
-    device = str(key.device.get("name", ""))
     return Decision(
-        found=found, kernel=key.kernel, problem=call.called.label, device=device, passed=passed, key=key,
-        folder=call.options.tune.cache_dir,
+        found=found, kernel=key.kernel, problem=call.called.label, device=str(key.device.get("name", "")),
+        passed=passed, key=key, folder=call.options.tune.cache_dir,
     )  # fmt: skip
 
 

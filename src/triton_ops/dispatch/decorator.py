@@ -218,9 +218,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
 
 
 _RUN = Tuned.run
-_SOMEBODYS_RUN = (
-    "@autotuner.run is not @expected.run", "'run' in @state", "@kind_of_owner.run is not @own_run"
-)  # fmt: skip
+_SOMEBODYS_RUN = ("@autotuner.run is not @expected.run", "'run' in @state", "@kind_of_owner.run is not @own_run")
 
 
 _PRUNING = ("early_config_prune", "perf_model", "top_k")

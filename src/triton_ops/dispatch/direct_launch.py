@@ -94,9 +94,7 @@ def process_doubts(space: Mapping[str, Any]) -> list[str]:
     return conditions
 
 
-KERNEL_DOUBTS = (
-    "@kind.run is not @run_of_kind", "'run' in @own", "@hooks_before", "@jit.debug is not @jit_debug"
-)  # fmt: skip
+KERNEL_DOUBTS = ("@kind.run is not @run_of_kind", "'run' in @own", "@hooks_before", "@jit.debug is not @jit_debug")
 """Conditions on a kernel under which a launch of it goes the plain way."""
 
 

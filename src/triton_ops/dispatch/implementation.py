@@ -256,8 +256,7 @@ class ChoiceKernel:
 
     def call(self, config: Mapping[str, Any]) -> Callable[..., object]:
         """The call that is made: the implementation's function, with its operation's config; raises CandidateError."""
-        name = config[IMPLEMENTATION]
-        if name not in self.implementations:
+        if (name := config[IMPLEMENTATION]) not in self.implementations:
             names = ", ".join(self.implementations)
             raise CandidateError(Status.RUNTIME, f"{self.name} has no implementation {name!r}; it has {names}")
         implementation = self.implementations[name]
@@ -392,8 +391,7 @@ class ChoiceSpace(ConfigSpace):
         """Reason for which `config` is not in this space; None if it is."""
         if set(config) != set(self.tunables):
             return f"names {sorted(config)} instead of {sorted(self.tunables)}"
-        name = str(config[IMPLEMENTATION])
-        if name in self.refusals:
+        if (name := str(config[IMPLEMENTATION])) in self.refusals:
             return f"{name} does not apply: {self.refusals[name]}"
         if name not in (names := [each[IMPLEMENTATION] for each in self.listed or ()]):
             return f"there is no implementation {name}; there are {', '.join(map(str, names))}"

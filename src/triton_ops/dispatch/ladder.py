@@ -235,8 +235,7 @@ class Ladder:
         """Winners of packages, and of problems nearby: the nearest first, and own records before those of packages."""
         if question.key.unknown is None:
             others = shipped(question.asked, passed, drifted=question.near) if _sources.limits.packages else ()
-            for _, answer in sorted([*self._lent(question), *others], key=lambda pair: pair[0]):
-                yield answer
+            yield from (answer for _, answer in sorted([*self._lent(question), *others], key=lambda pair: pair[0]))
         passed.append("borrowed: no record of this kernel and device is near enough")
 
     def _lent(self, question: LadderQuestion) -> Iterator[tuple[Place, Found]]:
@@ -246,14 +245,12 @@ class Ladder:
                 continue
             away = _distance(key, record.key, question.loose, near=question.near)
             if away is not None and (question.enough is None or question.enough(record) is None):
-                place = (away, False, record.id)
-                yield place, _borrowed(key, record.key, record.winner, record.id, _measured(record))
+                yield (away, False, record.id), _borrowed(key, record.key, record.winner, record.id, _measured(record))
         for entry in FollowedLockfile.shared_entries(question.asked) if question.near else ():
             other = _key_of(entry, question.asked)
             if (away := _distance(question.asked, other, question.loose, near=True)) is not None:
                 how = f"shipped, {_shipped_measured(entry)}"
-                place = (away, True, other.id)
-                yield place, _borrowed(question.asked, other, entry.config, entry.origin.record, how)
+                yield (away, True, other.id), _borrowed(question.asked, other, entry.config, entry.origin.record, how)
 
     def tells_apart(self, kernel: str, problem: Problem, typical: Mapping[str, object]) -> bool:
         """Whether a source has a winner for some problems of a class alone, of which `typical` stands for all."""

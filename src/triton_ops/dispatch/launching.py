@@ -262,8 +262,7 @@ class Launches:
     ) -> Decision:
         """The decision for one problem of a bucket: the bucket's, unless its config cannot be taken here."""
         own = (called.device, canonical_json(dict(called.asked)))
-        member = self._members.get(own)
-        if member is None or member[0] is not shared or not member[1].holds:
+        if (member := self._members.get(own)) is None or member[0] is not shared or not member[1].holds:
             member = (shared, _at(shared, self._call(launch, called)))
             self._members.keep(own, member)
         decision = member[1]
@@ -318,11 +317,12 @@ class Launches:
         own_loop.tell_listener(autotuner, Layers.of(autotuner.fn)[-1], launch.key, config, measured=launch.measured)
 
     def _by_triton(self, launch: Launch) -> Any:
-        """The config that Triton's own loop finds for a call, which it launches once."""
-        with self._pruned(launch):
-            launch.compiled = launch.run(
-                self.autotuner, *launch.args, grid=launch.grid, warmup=False, **launch.kwargs
-            )  # fmt: skip
+        """The config that Triton's own loop finds for a call, which it launches once.
+
+        The `Autotuner` is not pruned once more: its own functions are called once for each miss.
+        """
+        with self._guard, replaced(self.autotuner, {"prune_configs": lambda _kwargs: list(launch.listed or ())}):
+            launch.compiled = launch.run(self.autotuner, *launch.args, grid=launch.grid, warmup=False, **launch.kwargs)
             launch.launched = launch.measured = True
             return self.autotuner.best_config
 
@@ -366,12 +366,6 @@ class Launches:
                 yield
             finally:
                 autotuner.nargs = before
-
-    @contextmanager
-    def _pruned(self, launch: Launch) -> Iterator[None]:
-        """Inside, the `Autotuner` is not pruned once more: its own functions are called once for each miss."""
-        with self._guard, replaced(self.autotuner, {"prune_configs": lambda _kwargs: list(launch.listed or ())}):
-            yield
 
     def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The configs that are left for a call, after hooks that are given all that Triton gives; raises SpaceError."""

@@ -99,10 +99,8 @@ class _Writer:
         text, reads, changed = "\n".join([*differs, *lines]), list[str](), list[str]()
         for value in self._recorder.values:
             for kind, what in (("n", "shape"), ("s", "stride()")) if value.name in self._recorder.names else ():
-                names, read = (
-                    [f"{value.name}_{kind}{axis}" for axis in range(value.tensor.ndim)],
-                    f"{value.name}.{what}",
-                )
+                names = [f"{value.name}_{kind}{axis}" for axis in range(value.tensor.ndim)]
+                read = f"{value.name}.{what}"
                 alike = read_before.setdefault((kind, *(same.get(name, name) for name in names)), read)
                 if names and pins.keys() >= {*names}:
                     changed.append(f"{read} != {self._constant(tuple(pins[name] for name in names))}")
@@ -312,16 +310,8 @@ def _others() -> dict[str, Callable[[], object]]:
     }  # fmt: skip
 
 
-def _missed(*_values: object) -> object:
-    return MISS
-
-
 def _by_name(function: Callable[..., object], count: int, names: Sequence[str], *values: object) -> object:
     return function(*values[:count], **dict(zip(names, values[count:], strict=True)))
-
-
-def _plainly(run: Callable[..., object], **_arguments: object) -> Callable[..., object]:
-    return run
 
 
 class PlannedCalls(KnownCalls[KnownCall]):
@@ -335,7 +325,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __init__(
-        self, function: Callable[..., object], around: Callable[..., Callable[..., object]] = _plainly,
+        self, function: Callable[..., object], around: Callable[..., Callable[..., object]] = lambda run, **_: run,
         counts: Callable[..., object] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(self._decided, ["autocast", "gradients"], in_order=True, counts=counts)
@@ -373,7 +363,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
                 self.clear()
             self.general[family] = ()
         if place not in self:
-            self.keep(place, KnownCall(_missed))
+            self.keep(place, KnownCall(lambda *_: MISS))
 
     def _recorded(
         self, place: object, family: object, run: Callable[..., object],

@@ -214,8 +214,7 @@ class Recorder:
     def _made(self, result: Any, step: Operator) -> Value:
         name, storage = f"t{len(self._values)}", result.untyped_storage()._cdata
         for tensor in step.inputs:
-            of = self._values.get(id(tensor))
-            if of is not None and tensor.untyped_storage()._cdata == storage:
+            if (of := self._values.get(id(tensor))) is not None and tensor.untyped_storage()._cdata == storage:
                 return Value(name, result, step, of.root, result.data_ptr() - of.root.tensor.data_ptr())
         return Value(name, result, step)
 

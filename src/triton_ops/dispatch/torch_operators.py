@@ -291,9 +291,7 @@ def _read(text: str) -> tuple[Any, Any]:
 
 def _is_aligned(value: Any) -> bool:
     """Whether a tensor of a trace begins where memory is aligned if its storage does, as compiled code sees to."""
-    if not Arguments.is_tensor(value):
-        return True
-    return bool(value.storage_offset() * value.element_size() % ALIGNMENT_BYTES == 0)
+    return not Arguments.is_tensor(value) or bool(value.storage_offset() * value.element_size() % ALIGNMENT_BYTES == 0)
 
 
 def _into_graph(_run: Any, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:  # noqa: ARG001

@@ -254,8 +254,7 @@ class _LastComparison:
 
     @property
     def _losers(self) -> set[Config]:
-        wrong = {config for config, arm in self.arms.items() if config in self.wrong or arm.error is not None}
-        return wrong | self.slower
+        return self.slower | {it for it, arm in self.arms.items() if it in self.wrong or arm.error is not None}
 
     def _outcome(self) -> Outcome:
         updated = {**self.trials, **{config: self._update(config, arm) for config, arm in self.arms.items()}}

@@ -19,7 +19,6 @@ Numbers that leave a tensor, as by `item()`, are the wide ones.
 from __future__ import annotations
 
 import functools
-import math
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -227,9 +226,7 @@ class Lifted:
     ) -> Any:
         results, others = list(Arguments.tensors_in((answer,))), list(Arguments.tensors_in((wide,)))
         if [t.shape for t in results] != [t.shape for t in others]:
-            if len(results) != len(others) or (
-                Arguments.is_tensor(answer) and any(answer is tensor for tensor in tensors)
-            ):
+            if len(results) != len(others) or any(answer is tensor for tensor in tensors):
                 raise TypeError(f"{name} gives other results for other dtypes")
             dtypes = iter([result.dtype for result in results])  # the wide numbers decide which elements there are
             return Arguments.mapped(wide, lambda each: self._narrow_copy(each, next(dtypes)))
@@ -340,8 +337,7 @@ def _mode_class() -> Any:
 
 def _name_of(func: Any) -> str:
     """The name of a function of torch without that of an overload; of what reads an attribute the attribute's name."""
-    name = str(getattr(func, "__name__", func))
-    if name != "__get__":
+    if (name := str(getattr(func, "__name__", func))) != "__get__":
         return name.partition(".")[0]
     descriptor = func.__self__
     return str(getattr(descriptor, "__name__", getattr(getattr(descriptor, "fget", None), "__name__", name)))
@@ -422,8 +418,8 @@ class Referee:
         check_fit(low, self._outputs, argument_set.arguments)
         truth = self._truth(argument_set, low, precision)
         _give_back(argument_set.arguments)
-        golden, own = (None, math.inf) if truth is None else (truth.golden, truth.own)
-        if own > min(_USELESS, _UNLIKE * _f(low, precision)) or _others_differ(low, golden, precision):
+        most = min(_USELESS, _UNLIKE * _f(low, precision))
+        if truth is None or truth.own > most or _others_differ(low, truth.golden, precision):
             standard = Standard(precision=replace(precision, blur=_OWN_BLUR))
             expectations = [expected(each, None, None, standard) for each in low]
             if (change := difference(self._ask(argument_set), expectations)) is not None:
@@ -549,9 +545,7 @@ def _own_error(low: Sequence[object], golden: Sequence[object], precision: Preci
         return max(errors, default=0.0)
 
 
-def _others_differ(low: Sequence[object], golden: Sequence[object] | None, precision: Precision) -> bool:
-    if golden is None:
-        return False
+def _others_differ(low: Sequence[object], golden: Sequence[object], precision: Precision) -> bool:
     standard = Standard(precision=precision)
     pairs = [(a, b) for a, b in leaf_pairs(low, golden) if not _is_float(a)]
     return any(difference(b, expected(a, None, None, standard)) is not None for a, b in pairs)

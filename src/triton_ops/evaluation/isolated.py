@@ -270,8 +270,7 @@ class Stations:
                 with closing(Isolated(assignment)) as station:
                     outcome = station.finals(question)
             except NotPortableError as error:
-                tied = f"the tied configs of {assignment.problem}"
-                warn("%s are not confirmed in further processes: %s", tied, error)
+                warn("the tied configs of %s are not confirmed in further processes: %s", assignment.problem, error)
                 return
             except TritonKernelError as error:
                 warn("a process that should confirm the winner failed: %s", error)

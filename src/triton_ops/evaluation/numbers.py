@@ -73,8 +73,7 @@ def dense(values: Any) -> Any:
     library = library_of(values)
     if not Arguments.is_tensor(values):
         return library.stack([values.real, values.imag], -1) if values.dtype.kind == "c" else library.asarray(values)
-    stored = as_stored(values)
-    if stored is not values:
+    if (stored := as_stored(values)) is not values:
         return _codes(stored) if "float4" in str(values.dtype) else stored
     if values.is_quantized:
         values = values.dequantize()

@@ -175,7 +175,7 @@ class Inline:
 
     def finals(self, final: FinalRequest) -> Outcome:
         """Run the last comparison; a guard of its own reads the device's sensors meanwhile."""
-        guard = guard_for(self._assignment.device_name, self._since_s)
+        effort, guard = self._assignment.effort, guard_for(self._assignment.device_name, self._since_s)
 
         def keep_round() -> bool:
             self._tell(StationStep.RACE)
@@ -184,9 +184,7 @@ class Inline:
         try:
             with self._on_device():
                 self._start(None)
-                outcome = compare_finalists(
-                    self._evaluator, final, self._assignment.effort, keep_round, turn=self._turn
-                )
+                outcome = compare_finalists(self._evaluator, final, effort, keep_round, turn=self._turn)
         finally:
             self._note_config(None)
         return replace(outcome, guard=guard.summary())

@@ -498,8 +498,7 @@ class _Numbers:
 
     def _after(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
         number, place, *places = term.operands
-        loop = self._whiles.get(number)
-        if loop is None:
+        if (loop := self._whiles.get(number)) is None:
             return Value(made_up=True)
         return self._replaced(loop.ends[1 + place], places, visit.at(loop, self._counted(loop, visit).turns), shape)
 

@@ -377,8 +377,7 @@ def _fullest(whole: Trace, beside: Trace, number: int) -> tuple[int, float]:
     repetition, of two chunks only one would count. The neighbours of a cell are the same places but for the edge of the
     tile; the second figure is the share of the places to which it, or an earlier access, goes too.
     """
-    here = beside.accesses.get(number)
-    if here is None or here.pointer.base is None:
+    if (here := beside.accesses.get(number)) is None or here.pointer.base is None:
         return -1, 1.0
     overlaps: dict[int, float] = {}
     for at, one in sorted(beside.accesses.items()):

@@ -70,8 +70,7 @@ def cubin_usage(cubin: bytes) -> dict[str, int]:
 
     Raises ValueError for no 64-bit little-endian ELF file with a section `.nv.info`.
     """
-    section = next((content for name, content in sections(cubin) if name == ".nv.info"), None)
-    if section is None:
+    if (section := next((content for name, content in sections(cubin) if name == ".nv.info"), None)) is None:
         raise ValueError("the ELF file has no section .nv.info")
     at, numbers = 0, {_REGCOUNT: 0, _FRAME_SIZE: 0}
     while at + 4 <= len(section):
@@ -92,8 +91,7 @@ def amdgcn_usage(assembly: str) -> dict[str, int]:
 
 
 def _field(assembly: str, name: str) -> int:
-    match = re.search(rf"^\s*(?:- )?\.{name}:\s+(\d+)", assembly, re.MULTILINE)
-    if match is None:
+    if (match := re.search(rf"^\s*(?:- )?\.{name}:\s+(\d+)", assembly, re.MULTILINE)) is None:
         raise ValueError(f"the assembly's metadata has no .{name}")
     return int(match[1])
 
@@ -248,9 +246,8 @@ class LocalTraffic:
     @staticmethod
     def of(text: str) -> LocalTraffic:
         """The local traffic in a kernel's SASS, or in its amdgcn assembly."""
-        matches = [
-            (at, match) for at, line in enumerate(text.splitlines()) if (match := _LOCAL.search(line)) is not None
-        ]
+        lines = enumerate(text.splitlines())
+        matches = [(at, match) for at, line in lines if (match := _LOCAL.search(line)) is not None]
         widths: dict[str, list[int]] = {"load": [], "store": []}
         for _, match in matches:
             parts = (match["parts"] or "").split(".")

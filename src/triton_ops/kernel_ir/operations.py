@@ -177,8 +177,7 @@ def _widen(here: TermScope, operation: TtirOperation) -> list[TermValue]:
 
 def _multiply(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     one, other = here.all(operation.operands)
-    kind = operation.result_type
-    if kind.truth:
+    if (kind := operation.result_type).truth:
         return [TermValue(here.terms.both(one.term, other.term), kind)]
     return _product(here, operation, one.term, other.term)
 
@@ -236,8 +235,7 @@ def _extreme(name: str) -> Handler:
 def _and(terms: Terms, kind: Type, one: Term, other: Term) -> Term | None:
     if kind.truth:
         return terms.both(one, other)
-    power = other.constant
-    if power is None or power < 0 or power & (power + 1):
+    if (power := other.constant) is None or power < 0 or power & (power + 1):
         return None
     return terms.remainder(one, terms.number(power + 1))
 
@@ -517,9 +515,8 @@ _SPECIAL: dict[str, Callable[..., Any] | None] = {
 _PLAIN_NUMBERS: dict[str, Callable[..., Any]] = {
     "math.floor": np.floor, "math.ceil": np.ceil, "math.absf": np.abs, "math.absi": np.abs, "arith.negf": np.negative,
     "arith.addf": np.add, "arith.subf": np.subtract, "arith.mulf": np.multiply, "arith.maximumf": np.maximum,
-    "arith.minimumf": np.minimum, "arith.maxnumf": np.fmax, "arith.minnumf": np.fmin, "arith.sitofp": lambda x: x * 1.0,
-    "arith.uitofp": lambda x: x * 1.0,
-    "math.fma": lambda x, y, z: x * y + z, "tt.clampf": np.clip,
+    "arith.minimumf": np.minimum, "arith.maxnumf": np.fmax, "arith.minnumf": np.fmin, "tt.clampf": np.clip,
+    "math.fma": lambda x, y, z: x * y + z, **dict.fromkeys(("arith.sitofp", "arith.uitofp"), lambda x: x * 1.0),
     **dict.fromkeys(("arith.ceildivsi", "arith.ceildivui"), lambda x, by: -(-x // _divisor(by))),
 }  # fmt: skip
 _LIBRARY: dict[str, Callable[[Any], Any]] = {
@@ -585,8 +582,7 @@ OPERATIONS: dict[str, Meaning] = {
     **{name: Meaning(_access_block, counts=False, moves=kind == "load") for name, kind in _BLOCKS.items()},
     "tt.dot": Meaning(_dot, counts=False, gathers=True),
     "tt.dot_scaled": Meaning(_scaled_dot, counts=False, gathers=True),
-    "tt.reduce": Meaning(_reduce, whole="data", counts=False, gathers=True),
-    "tt.scan": Meaning(_reduce, whole="data", counts=False, gathers=True),
+    **dict.fromkeys(("tt.reduce", "tt.scan"), Meaning(_reduce, whole="data", counts=False, gathers=True)),
     **dict.fromkeys(_WITHOUT_EFFECT, Meaning(lambda *_: [], counts=False)),
 }
 _UNKNOWN = Meaning(unknown)

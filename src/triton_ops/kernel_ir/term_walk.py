@@ -175,8 +175,7 @@ class _TermWalk:
         return meaning.terms(here, operation)
 
     def _call(self, operation: TtirOperation, here: TermScope) -> list[TermValue]:
-        function = self._module.called(operation)
-        if function is None:
+        if (function := self._module.called(operation)) is None:
             raise UntoldError(f"it calls a function that is not in the text: {operation.text.strip()}")
         return self.call(function, here.all(operation.operands), replace(here, depth=here.depth + 1))
 
@@ -186,8 +185,7 @@ class _TermWalk:
         arrivals[blocks[0].label] = [(here, [])]
         returned: list[tuple[TermScope, list[TermValue]]] = []
         for block in blocks:
-            ways = arrivals.pop(block.label)
-            if not ways:
+            if not (ways := arrivals.pop(block.label)):
                 continue
             inside = ways[0][0]
             if len(ways) > 1:
@@ -195,8 +193,7 @@ class _TermWalk:
                 joined = Way(inside.way.loop, tuple(Branch(one.way, None, True, 1.0) for one, _ in ways))
                 inside = replace(inside, path=path, way=joined)
             here.values.update(zip(block.arguments, _merged(ways), strict=False))
-            last = self._block(block, inside)
-            if last is not None and last.name.startswith("cf."):
+            if (last := self._block(block, inside)) is not None and last.name.startswith("cf."):
                 for label, way, handed_on in _jumps(last, inside):
                     if label not in arrivals:
                         raise UntoldError("it jumps back, which is no loop that is known here")
@@ -225,8 +222,7 @@ class _TermWalk:
         inside = replace(here, way=Way(loop))
         symbols = [_symbol(here, "carried", operation, k, value) for k, value in enumerate(begin)]
         here.values.update(zip(names, symbols, strict=True))
-        last = self._block(before, inside)
-        if last is None or last.name != "scf.condition":
+        if (last := self._block(before, inside)) is None or last.name != "scf.condition":
             raise UntoldError("a loop has no condition")
         condition, *values = here.all(last.operands)
         here.values.update(zip(after.arguments, values, strict=True))

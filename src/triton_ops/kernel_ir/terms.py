@@ -168,8 +168,7 @@ class Terms:
     def make(self, name: str, *operands: Any) -> Term:
         """The term of this name and these operands."""
         key = (name, operands)
-        term = self._terms.get(key)
-        if term is None:
+        if (term := self._terms.get(key)) is None:
             number = len(self._terms)
             inner = [one.inside for one in _inner(name, operands)]
             inside = frozenset().union(*inner) if inner else frozenset((number,))
@@ -226,8 +225,7 @@ class Terms:
 
     def zero(self, term: Term) -> Term:
         """Check whether a whole number is 0."""
-        value = term.constant
-        if value is not None:
+        if (value := term.constant) is not None:
             return self.truth(value == 0)
         return self.make(ZERO, term if min(term.parts.items())[1] > 0 else self.add((-1, term)))
 

@@ -120,8 +120,7 @@ def _along(value: Value, axis: int) -> Vector:
     """All elements along one axis, of shape (programs, extent or 1), or of one row if all programs have the same."""
     assert value.base is not None
     base = value.base[:1] if (value.base == value.base[0]).all() else value.base
-    own = value.axes.get(axis)
-    if own is None:
+    if (own := value.axes.get(axis)) is None:
         return base[:, None]
     return base[:, None] * own if value.truth else base[:, None] + own
 

@@ -96,8 +96,7 @@ def main() -> None:
     manner = json.loads(sys.argv[1])
     descriptor, life_s, module = manner["keeper"]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-    pid = os.fork()
-    if not pid:
+    if not (pid := os.fork()):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         os.close(descriptor)
         os.setsid()

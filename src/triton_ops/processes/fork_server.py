@@ -154,9 +154,8 @@ class IdleProcesses(Generic[Process]):
         """End all processes that wait."""
         with self._guard:
             processes = [self._empty(each) for each in tuple(self._places)]
-        for process in processes:
-            if process is not None:
-                self._end(process)
+        for process in filter(None, processes):
+            self._end(process)
 
     def close(self) -> None:
         """End all processes that wait, and from now on each that is put here: this process is about to end."""
@@ -433,8 +432,7 @@ class ForkRequests:
         what, pid = _QUESTION.unpack(content)
         if what == _FORK:
             fork_server = os.getpid()
-            answer = os.fork()
-            if not answer:
+            if not (answer := os.fork()):
                 self._questions.close()
                 child.run_forked(partial(_serve, fork_server, *descriptors, run=run))
             self._forked.add(answer)

@@ -48,8 +48,7 @@ class Workers:
         """
         here = Surroundings.here()
         asked = Asked(here if words is None else replace(here, words=tuple(words)), question)
-        worker = self._idle.take(self._program)
-        if worker is None:
+        if (worker := self._idle.take(self._program)) is None:
             worker = WorkerProcess(self._imports, program=self._program, changes=self._changes())
         try:
             found: Answer = worker.ask(asked, whole_s, limits_s, "start", lambda one: isinstance(one, answer))

@@ -170,8 +170,7 @@ def check_kind(
     """
     if content.get("kind") != kind:
         raise error(f"{what}its kind is {content.get('kind')!r}, not {kind!r}", hint="check the path")
-    version = content.get("schema_version")
-    if version != reads or isinstance(version, bool):
+    if (version := content.get("schema_version")) != reads or isinstance(version, bool):
         hint = again if version in range(reads) else f"upgrade triton-ops, or {again}"
         raise error(f"{what}it has schema version {version!r}; this triton-ops reads {reads}", hint=hint)
 

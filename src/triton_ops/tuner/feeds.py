@@ -198,9 +198,8 @@ class CompiledFeed(DirectFeed):
         """The feed of a search over a pool; `log` takes every preview."""
         previews = None
         if isinstance(searcher, UsesPreviews) and effort.previews > 0 and pool.workers > 1:
-            most = effort.previews
-            if effort.compiled_first:  # all of them are waited for
-                most = min(most, pool.workers)
+            # Those of an effort that compiles first are all waited for.
+            most = min(effort.previews, pool.workers) if effort.compiled_first else effort.previews
             previews = Previews(searcher, pool, most, machine, log)
             previews.update()
         return cls(pool, max(_LEAST_AHEAD, int(_AHEAD * pool.workers)), previews, wait)

@@ -110,9 +110,8 @@ class TuningLoop:
         self.stopped = "complete"
         self._proposed: dict[Config, TrialOrigin] = {}
         self._under_way: deque[_UnderWay] = deque()
-        self._begin_attempt: Callable[[_Attempt], _Attempt] = lambda attempt: (
-            attempt
-        )  # made when its trial is asked for
+        # Of an attempt that is made when its trial is asked for.
+        self._begin_attempt: Callable[[_Attempt], _Attempt] = lambda attempt: attempt
         self._settled = False
         self._began = False  # whether this run has begun a trial of its own
 

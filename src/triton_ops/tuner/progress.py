@@ -110,17 +110,12 @@ def failed(
     more = f"; and {len(failures) - _LISTED_FAILURES} more" if len(failures) > _LISTED_FAILURES else ""
     first = f"{suspicion}; " if suspicion else ""
     what = "was right" if any(trial.status is Status.WRONG for trial in trials) else "ran"
+    message = f"{first}none of {len(failures)} configs of {request.problem} {what}: {reasons}{more}"
     return TuningFailedError(
-        f"{first}none of {len(failures)} configs of {request.problem} {what}: {reasons}{more}",
-        request.problem.label,
-        len(failures),
-        failures[-1][1] if failures else None,
-        failures,
+        message, request.problem.label, len(failures), failures[-1][1] if failures else None, failures,
         traces=[trial.trace for trial in trials],
-        hint=doubts[0]
-        if doubts
-        else "every reason is in the error's `failures`; `triton-ops -v` prints them, with traces",
-    )
+        hint=next(iter(doubts), "every reason is in the error's `failures`; `triton-ops -v` prints them, with traces"),
+    )  # fmt: skip
 
 
 def device_error(trials: Mapping[Config, Trial]) -> DeviceError:

@@ -145,8 +145,7 @@ class RequestedTune:
         options, request = self.options, self.request
         if options.force or not options.keep or not may_have_records(self.folder):
             return None
-        record = self.record_in(store_in(self.folder))
-        if record is None or not record.covers(self.effort):
+        if (record := self.record_in(store_in(self.folder))) is None or not record.covers(self.effort):
             return None
         return result_of(record, request, time.monotonic() - self.start)
 
@@ -229,9 +228,8 @@ class RequestedTune:
         waiting = partial(warn, "another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
         late = threading.Timer(_GIVEN_UP_S, waiting)
         late.daemon = True
-        with Folder(folder / Runs.FOLDER).locked(
-            f"{key.id}.lock", waiting=waiting if self.gate is None else late.start
-        ) as lock:
+        wait = waiting if self.gate is None else late.start
+        with Folder(folder / Runs.FOLDER).locked(f"{key.id}.lock", waiting=wait) as lock:
             late.cancel()
             yield Runs(folder, key.id, resumed=lock), Quarantine.of(folder, key)
 

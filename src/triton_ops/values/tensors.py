@@ -300,9 +300,8 @@ class TensorSpec:
         if self.dtype.startswith("float4") and (fill_value is not None or isinstance(self.fill, str)):
             if fill_value is not None:
                 message = f"a tensor of {self.dtype} cannot be filled with a number"
-                raise UnsupportedDtypeError(
-                    message, self.dtype, ["uint8"], hint="fill its bits: tensor.view(torch.uint8)"
-                )
+                hint = "fill its bits: tensor.view(torch.uint8)"
+                raise UnsupportedDtypeError(message, self.dtype, ["uint8"], hint=hint)
             bits = replace(self, dtype="uint8", fill=self.fill if self.fill in _SET else "bits")
             return bits._create(library, device, seed, None).view(_dtype(library, self.dtype))
         room, tensor = self._empty(library, device)
