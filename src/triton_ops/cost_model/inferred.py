@@ -125,12 +125,8 @@ def _left_bytes(product: Product) -> float:
 
 def _prior_operand_bytes(launch: LaunchWork, loops: set[int]) -> float:
     """Bytes of operands that were computed before the loop, each once: the scaled queries of attention."""
-    operands = {
-        (product.rows, product.inner): _left_bytes(product)
-        for product in launch.products
-        if product.loop in loops and product.loads[0] < 0 and not product.computed
-    }
-    return sum(operands.values())
+    prior = [one for one in launch.products if one.loop in loops and one.loads[0] < 0 and not one.computed]
+    return sum({(one.rows, one.inner): _left_bytes(one) for one in prior}.values())
 
 
 def _result_elements(launch: LaunchWork, products: Iterable[int]) -> float:
@@ -541,11 +537,8 @@ class InferredPrior(ModelPrior):
     def score(self, configs: Sequence[Config]) -> list[float]:
         """Expected milliseconds, once in 0.1 ms each: NaN for one without a forecast, infinite if it does not fit."""
         times = super().score(configs)
-        gaps = [
-            at
-            for at, ms in enumerate(times)
-            if math.isnan(ms) and self.readings.key(configs[at]) not in self.readings.works
-        ]
+        known = self.readings.works
+        gaps = [at for at, ms in enumerate(times) if math.isnan(ms) and self.readings.key(configs[at]) not in known]
         if gaps and len(self._samples) >= _FEWEST:
             if self._fit is None:
                 self._fit = Fit(*map(list, zip(*self._samples, strict=True)))

@@ -611,11 +611,8 @@ def datasheet_of(name: str) -> Datasheet | None:
     A row matches whole words only: `H200` is found in `NVIDIA H200`, not in `NVIDIA GH200`. A slice of a device (MIG)
     and an NVL variant have other peaks, so only a row that names them matches.
     """
-    models = [
-        model
-        for model in DATASHEETS
-        if _has_word(name, model) and all(_has_word(model, other) for other in _OTHER if _has_word(name, other))
-    ]
+    others = [other for other in _OTHER if _has_word(name, other)]
+    models = [each for each in DATASHEETS if _has_word(name, each) and all(_has_word(each, other) for other in others)]
     return DATASHEETS[max(models, key=len)] if models else None
 
 

@@ -211,8 +211,7 @@ def _oldest_driver_for_torch() -> int | None:
 
 def in_version_of_torch(pattern: re.Pattern[str]) -> str | None:
     """What a pattern finds in the version file of the torch that would be imported; None without such a file."""
-    spec = find_spec("torch")
-    if spec is None or spec.origin is None:
+    if (spec := find_spec("torch")) is None or spec.origin is None:
         return None
     try:
         content = NamedFile(Path(spec.origin).with_name("version.py")).read(_VERSION_BYTES)

@@ -112,10 +112,8 @@ def elementwise(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     operands = [value.term for value in here.all([n for n in operation.operands if n in here.values])]
     extra = () if operation.name.startswith(("arith.", "math.")) or operation.name in _PLAIN else (operation.number,)
     word = operation.predicate if operation.name == "arith.cmpf" else " ".join(operation.quoted)
-    return [
-        symbolic(here, kind, operation.name, kind.element, word, *extra, place, *operands)
-        for place, kind in enumerate(operation.kinds)
-    ]
+    kinds = enumerate(operation.kinds)
+    return [symbolic(here, kind, operation.name, kind.element, word, *extra, place, *operands) for place, kind in kinds]
 
 
 _PLAIN = {"tt.fp_to_fp", "tt.bitcast", "tt.precise_sqrt", "tt.precise_divf", "tt.clampf", "tt.mulhiui"}

@@ -285,10 +285,8 @@ def _jumps(last: TtirOperation, here: TermScope) -> list[tuple[str, TermScope, l
     if last.name != "cf.cond_br" or len(targets) != 2:
         raise UntoldError(f"a block ends with {last.name}, which is not known here")
     condition = here.value(last.operands[0]).term
-    return [
-        (label, _under(here, condition, holds, 0.5), values)
-        for (label, values), holds in zip(targets, (True, False), strict=True)
-    ]
+    sides = zip(targets, (True, False), strict=True)
+    return [(label, _under(here, condition, holds, 0.5), values) for (label, values), holds in sides]
 
 
 def _merged(ways: list[tuple[TermScope, list[TermValue]]]) -> list[TermValue]:

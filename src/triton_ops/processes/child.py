@@ -428,11 +428,8 @@ class Surroundings:
 def search_path() -> list[str]:
     """The search path of this process with absolute folders; entries that are no text are left out, as Python does."""
     path: list[Any] = list(sys.path)
-    return [
-        folder_of_entry
-        for entry in path
-        if isinstance(entry, str) and (folder_of_entry := _absolute(entry)) is not None
-    ]
+    folders = (_absolute(entry) for entry in path if isinstance(entry, str))
+    return [each for each in folders if each is not None]
 
 
 def _absolute(entry: str) -> str | None:

@@ -176,12 +176,7 @@ class TensorSpec:
             UnsupportedDtypeError: It is quantised, or of a dtype that is not known.
         """
         TensorSpec.check_strided(tensor)
-        return cls(
-            tuple(tensor.shape),
-            str(tensor.dtype),
-            tuple(tensor.stride()),
-            aligned=is_aligned(tensor),
-        )
+        return cls(tuple(tensor.shape), str(tensor.dtype), tuple(tensor.stride()), aligned=is_aligned(tensor))
 
     @classmethod
     def from_values(cls, values: Values, dtype: Any = None) -> TensorSpec:
