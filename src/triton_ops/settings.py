@@ -141,10 +141,8 @@ def lock_dir() -> Path:
 def cache_folder(folder: str | os.PathLike[str] | None) -> str:
     """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder."""
     if folder is not None and not is_path(folder):
-        raise CacheError(
-            f"cache_dir is {folder!r}; it must be a folder's path, as text or as a Path",
-            hint="leave it out to take TRITON_OPS_CACHE_DIR, else the user's cache folder",
-        )
+        message = f"cache_dir is {folder!r}; it must be a folder's path, as text or as a Path"
+        raise CacheError(message, hint="leave it out to take TRITON_OPS_CACHE_DIR, else the user's cache folder")
     path = os.fspath(cache_dir() if folder is None else folder)
     if path.startswith("~"):
         path = str(expanded(path))
@@ -165,9 +163,8 @@ def expanded(path: str | os.PathLike[str], source: str = "") -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:
         subject = f"{source} is " if source else ""
-        raise SettingsError(
-            f"{subject}{os.fspath(path)!r}: {Path(path).parts[0]} has no home folder here", hint="write the whole path"
-        ) from error
+        message = f"{subject}{os.fspath(path)!r}: {Path(path).parts[0]} has no home folder here"
+        raise SettingsError(message, hint="write the whole path") from error
 
 
 def _text(name: str) -> str:

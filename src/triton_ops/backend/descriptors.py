@@ -80,10 +80,8 @@ def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[
             continue
         value = values[name]
         if not (Arguments.is_tensor(value) or isinstance(value, TensorSpec)):
-            raise KernelTypeError(
-                f"{name} of {kernel} is described by a rule, and was given {type(value).__name__}",
-                hint="pass the tensor itself; its descriptor is made for each config",
-            )
+            message = f"{name} of {kernel} is described by a rule, and was given {type(value).__name__}"
+            raise KernelTypeError(message, hint="pass the tensor itself; its descriptor is made for each config")
         spec = value if isinstance(value, TensorSpec) else TensorSpec.of(value)
         if not callable(rule) and len(rule) != len(spec.shape):
             raise ShapeMismatchError(

@@ -306,10 +306,7 @@ class NamedFile:
         try:
             status = os.fstat(descriptor)
             _refuse_others(status)
-            if not stat.S_ISFIFO(status.st_mode):
-                content = read_all(descriptor, limit_bytes)
-            else:
-                content = _read_pipe(descriptor, limit_bytes)
+            content = (_read_pipe if stat.S_ISFIFO(status.st_mode) else read_all)(descriptor, limit_bytes)
         finally:
             os.close(descriptor)
         return _in_utf8(unpacked(content)) if unpack else content

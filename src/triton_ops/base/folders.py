@@ -406,15 +406,11 @@ class Folder:
         try:
             folder.make()
         except (FileExistsError, NotADirectoryError) as error:
-            raise CacheError(
-                f"{path} cannot be a cache folder: it, or a part of it, is a file",
-                hint="name another folder, or remove the file",
-            ) from error
+            message = f"{path} cannot be a cache folder: it, or a part of it, is a file"
+            raise CacheError(message, hint="name another folder, or remove the file") from error
         except OSError as error:
-            raise CacheError(
-                f"{path} cannot be made: {error.strerror or error}",
-                hint="name a folder that can be written, for example with TRITON_OPS_CACHE_DIR",
-            ) from error
+            hint = "name a folder that can be written, for example with TRITON_OPS_CACHE_DIR"
+            raise CacheError(f"{path} cannot be made: {error.strerror or error}", hint=hint) from error
         return path
 
     def make(self) -> None:
@@ -429,9 +425,8 @@ class Folder:
     def check_home(self) -> None:
         """Raise CacheError if it is what stands for the cache folder of a user without a home folder."""
         if Path(self.path).is_relative_to(os.devnull):
-            raise CacheError(
-                "there is no home folder to keep records in", hint="set TRITON_OPS_CACHE_DIR, XDG_CACHE_HOME or HOME"
-            )
+            message = "there is no home folder to keep records in"
+            raise CacheError(message, hint="set TRITON_OPS_CACHE_DIR, XDG_CACHE_HOME or HOME")
 
     def sweep(self, now_s: float | None = None, *, only: str = "") -> None:
         """Remove half-written files that killed processes of this user left in it over an hour ago.

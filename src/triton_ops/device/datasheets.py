@@ -443,10 +443,9 @@ class Target:
         if target is None and (spec := DeviceSpec.called(name)) is not None:
             return Target.of(spec)
         if target is None:
-            raise DeviceError(
-                f"target {name!r} is not known; {alternatives(name, (*TARGETS, *DeviceSpec.names()))}",
-                ", ".join(TARGETS), name, hint="name a target such as sm_90, or a GPU such as H200",
-            )  # fmt: skip
+            message = f"target {name!r} is not known; {alternatives(name, (*TARGETS, *DeviceSpec.names()))}"
+            hint = "name a target such as sm_90, or a GPU such as H200"
+            raise DeviceError(message, ", ".join(TARGETS), name, hint=hint)
         return target
 
     @classmethod
@@ -458,10 +457,8 @@ class Target:
         """
         vendor = device.vendor
         if vendor is None:
-            raise DeviceError(
-                f"{device.name} is no target for Triton kernels", ", ".join(TARGETS), device.arch,
-                hint="name a target: --gpu sm_90",
-            )  # fmt: skip
+            message = f"{device.name} is no target for Triton kernels"
+            raise DeviceError(message, ", ".join(TARGETS), device.arch, hint="name a target: --gpu sm_90")
         row, shared = TARGETS.get(device.arch), device.shared_bytes_per_block
         if row is None and shared is None:
             return cls.named(device.arch)

@@ -166,10 +166,8 @@ class TorchDevice:
         models = {gpus[index].name: index for index in indices}
         if len(models) > 1:
             words = " and ".join(f"GPU {index} is a {name}" for name, index in models.items())
-            raise DeviceError(
-                f"one run is for GPUs of one model: {words}",
-                hint="start a run for each model, with the same cache folder",
-            )
+            message = f"one run is for GPUs of one model: {words}"
+            raise DeviceError(message, hint="start a run for each model, with the same cache folder")
         return tuple(f"cuda:{index}" for index in indices)
 
     @staticmethod
@@ -263,10 +261,8 @@ def probe(device: str | None = None) -> DeviceSpec:
 
 def _check_index(index: int, count: int) -> None:
     if index >= count:
-        raise DeviceError(
-            f"there is no GPU {index}; this process sees {count}", f"cuda:{index}",
-            hint="use a smaller index, or check CUDA_VISIBLE_DEVICES",
-        )  # fmt: skip
+        message = f"there is no GPU {index}; this process sees {count}"
+        raise DeviceError(message, f"cuda:{index}", hint="use a smaller index, or check CUDA_VISIBLE_DEVICES")
 
 
 def _by_driver() -> tuple[DeviceSpec, ...]:
@@ -427,12 +423,9 @@ class Turns:
     def _waits(self) -> None:
         self.tell()
         if not self.wait and not self.begun:
-            raise DeviceError(
-                f"another process measures on {self.device_name}",
-                self.device_name,
-                self.device_name,
-                hint="leave --no-wait (wait=False) out to wait for it",
-            )
+            message = f"another process measures on {self.device_name}"
+            hint = "leave --no-wait (wait=False) out to wait for it"
+            raise DeviceError(message, self.device_name, self.device_name, hint=hint)
         if not self._has_warned and not self.begun:
             warn("another process measures on %s; waiting for a turn", self.device_name)
             self._has_warned = True

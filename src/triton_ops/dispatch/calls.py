@@ -216,10 +216,9 @@ def checked_grid(grid: Any, name: str, verb: str = "is") -> Any:
     if _of_extents(grid):
         message = f"the grid of {name} {verb} {grid!r}; its extents must be integers"
         raise KernelTypeError(message, hint="divide with triton.cdiv(n, block), which rounds up")
-    raise KernelTypeError(
-        f"the grid of {name} {verb} {grid!r}; it must be one to three extents, or a function that returns them",
-        hint=f"write kernel[({grid},)]" if isinstance(grid, int) else "write kernel[(programs,)]",
-    )
+    message = f"the grid of {name} {verb} {grid!r}; it must be one to three extents, or a function that returns them"
+    hint = f"write kernel[({grid},)]" if isinstance(grid, int) else "write kernel[(programs,)]"
+    raise KernelTypeError(message, hint=hint)
 
 
 def _of_extents(grid: Any) -> bool:

@@ -226,10 +226,9 @@ class Launches:
             return
         Arguments.check_for_triton(self.fast.name, called.given.keyword)
         if called.device == "cpu" and (isinstance(error, ValueError) or not self.fast.driven):
-            raise DeviceError(
-                "the tensors are on the CPU, and a Triton kernel runs on a GPU", "cuda", "cpu",
-                hint="move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1",
-            ) from error  # fmt: skip
+            message = "the tensors are on the CPU, and a Triton kernel runs on a GPU"
+            hint = "move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1"
+            raise DeviceError(message, "cuda", "cpu", hint=hint) from error
 
     def _passed(self, args: Sequence[Any], kwargs: Mapping[str, Any], config: Any) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a launch with this config; raises ConfigCollisionError."""

@@ -479,11 +479,9 @@ class Referee:
         if changes:
             argument_set.restore()
         if any(tensor.device.type == "meta" for tensor in Arguments(tuple(results)).tensors()):
-            raise DeviceError(
-                "the reference returns a tensor on the device meta, which has no values",
-                "a device with memory", "meta", "reference",
-                hint="let it compute its results on the device of its arguments",
-            )  # fmt: skip
+            message = "the reference returns a tensor on the device meta, which has no values"
+            hint = "let it compute its results on the device of its arguments"
+            raise DeviceError(message, "a device with memory", "meta", "reference", hint=hint)
         return results
 
     def _truth(self, argument_set: ArgumentSet, low: Sequence[object], precision: Precision) -> _Truth | None:

@@ -155,10 +155,8 @@ _PIPE_BYTES = 1 << 20  # the most that Linux gives to every user
 
 def _check_system() -> None:
     if not hasattr(os, "fork"):
-        raise DeviceError(
-            "processes of their own, for configs, compilers and the lint, are for Linux and macOS",
-            hint="a tune runs configs inline: isolate=False, --inline",
-        )
+        message = "processes of their own, for configs, compilers and the lint, are for Linux and macOS"
+        raise DeviceError(message, hint="a tune runs configs inline: isolate=False, --inline")
 
 
 def pipe(*, large: bool = False) -> tuple[OwnFile, OwnFile]:

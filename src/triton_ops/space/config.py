@@ -149,10 +149,9 @@ def checked_value(name: str, value: Any, depth: int = 1) -> Value:
         return cast("Value", value)
     if isinstance(value, tuple):
         if depth > DEEPEST:
-            raise ConfigValueError(
-                f"tunable {name!r} has a value that is nested deeper than {DEEPEST} levels",
-                hint="list flatter tuples, or names, and look up the object where it is used",
-            )
+            message = f"tunable {name!r} has a value that is nested deeper than {DEEPEST} levels"
+            hint = "list flatter tuples, or names, and look up the object where it is used"
+            raise ConfigValueError(message, hint=hint)
         return tuple(checked_value(name, item, depth + 1) for item in value)
     plain = member_name(name, value) if is_member(value) else _plain(value)
     if plain is not value:

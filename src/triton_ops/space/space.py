@@ -42,10 +42,9 @@ def _flat(config: Any, options: list[str]) -> Config:
     if not isinstance(getattr(config, "kwargs", None), Mapping):
         raise SpaceError(f"{config!r} is neither a mapping nor a triton.Config", hint="give a list of either")
     if getattr(config, "pre_hook", None) is not None:
-        raise SpaceError(
-            f"triton.Config ({config}) has a pre_hook, which a stored configuration cannot hold",
-            hint="give the list itself as the space, or the hook to the kernel: TritonKernel(..., pre_hook=...)",
-        )
+        message = f"triton.Config ({config}) has a pre_hook, which a stored configuration cannot hold"
+        hint = "give the list itself as the space, or the hook to the kernel: TritonKernel(..., pre_hook=...)"
+        raise SpaceError(message, hint=hint)
     own = {name: value for name, value in _brought(config).items() if name not in CONFIG_FIELDS}
     return Config({**own, **{name: _option(config, name) for name in options}})
 
@@ -148,10 +147,8 @@ class ConfigSpace:
         names = list(dict.fromkeys(name for config in distinct for name in config))
         for config in distinct:
             if (config.keys() ^ distinct[0].keys()) - {_LIMIT}:
-                raise SpaceError(
-                    f"config ({config}) has the names {sorted(config)}, the first one has {sorted(distinct[0])}",
-                    hint="give every config the same names",
-                )
+                message = f"config ({config}) has the names {sorted(config)}, the first one has {sorted(distinct[0])}"
+                raise SpaceError(message, hint="give every config the same names")
         by_text = {name: {canonical_json(c.get(name)): c.get(name) for c in distinct} for name in names}
         rows = [entry if isinstance(entry, Mapping) else entry.kwargs for entry in entries]
         tunables = {
@@ -412,18 +409,14 @@ class ConfigSpace:
         if (missing := [name for name in self.tunables if name not in config]) and config not in self._listed_set:
             raise SpaceError(f"the default config lacks {', '.join(missing)}", hint="give it a value for every tunable")
         if broken := self.broken(config):
-            raise SpaceError(
-                f"the default config ({config}) breaks {broken[0].explain(config)}",
-                hint="the default is what runs untuned: it must be valid",
-            )
+            message = f"the default config ({config}) breaks {broken[0].explain(config)}"
+            raise SpaceError(message, hint="the default is what runs untuned: it must be valid")
         return config
 
     def _check_names(self, names: Iterable[str], who: str) -> None:
         if unknown := [name for name in names if name not in self.tunables]:
-            raise UnknownTunableError(
-                f"{who} names {', '.join(map(repr, unknown))}; the tunables are {', '.join(self.tunables)}",
-                hint="correct the name, or add the tunable",
-            )
+            message = f"{who} names {', '.join(map(repr, unknown))}; the tunables are {', '.join(self.tunables)}"
+            raise UnknownTunableError(message, hint="correct the name, or add the tunable")
 
     @staticmethod
     def from_user(source: Any) -> ConfigSpace:
@@ -437,10 +430,8 @@ class ConfigSpace:
             return _space_of(source)
         if isinstance(source, Iterable) and not isinstance(source, (str, bytes)):
             return ConfigSpace.from_configs(source)
-        raise SpaceError(
-            f"a config space cannot be made from {source!r}",
-            hint='give a mapping like {"BLOCK": [64, 128]}, a list of configs, or a ConfigSpace',
-        )
+        message = f"a config space cannot be made from {source!r}"
+        raise SpaceError(message, hint='give a mapping like {"BLOCK": [64, 128]}, a list of configs, or a ConfigSpace')
 
     @staticmethod
     def text_of(source: Any) -> str | None:

@@ -78,15 +78,11 @@ class Tunable:
         if isinstance(source, Tunable):
             return source.check(name)
         if isinstance(source, (str, bytes)) or not isinstance(source, Iterable):
-            raise ConfigValueError(
-                f"tunable {name!r} is {source!r}; it must be a list of values",
-                hint=f"write [{source!r}] for a single value",
-            )
+            message = f"tunable {name!r} is {source!r}; it must be a list of values"
+            raise ConfigValueError(message, hint=f"write [{source!r}] for a single value")
         if isinstance(source, (set, frozenset)):
-            raise ConfigValueError(
-                f"tunable {name!r} is a set, whose order differs from run to run",
-                hint="write a list, in the order to try",
-            )
+            message = f"tunable {name!r} is a set, whose order differs from run to run"
+            raise ConfigValueError(message, hint="write a list, in the order to try")
         tunable = Tunable(_as_tuple(source)).check(name)
         values: tuple[Any, ...] = tunable.values
         return replace(tunable, ordered=Tunable.are_numbers(values) and all(a < b for a, b in pairwise(values)))
@@ -141,9 +137,8 @@ def PowerOfTwo(low: int, high: int) -> Tunable:  # noqa: N802
     """
     for bound in (low, high):
         if bound < 1 or bound & (bound - 1):
-            raise ConfigValueError(
-                f"PowerOfTwo bound {bound} is not a power of two", hint="use 1, 2, 4, 8, … for both bounds"
-            )
+            message = f"PowerOfTwo bound {bound} is not a power of two"
+            raise ConfigValueError(message, hint="use 1, 2, 4, 8, … for both bounds")
     return Tunable(tuple(1 << n for n in range(low.bit_length() - 1, high.bit_length())), ordered=True)
 
 
@@ -161,10 +156,9 @@ def _as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
 
 def _check_number(values: Sequence[Any]) -> None:
     if len(values) > _MOST_VALUES:
-        raise ConfigValueError(
-            f"a tunable has {len(values):,} values; at most {_MOST_VALUES:,} can be listed",
-            hint="take larger steps, or powers of two: IntRange(0, 4096, 64), PowerOfTwo(1, 4096)",
-        )
+        message = f"a tunable has {len(values):,} values; at most {_MOST_VALUES:,} can be listed"
+        hint = "take larger steps, or powers of two: IntRange(0, 4096, 64), PowerOfTwo(1, 4096)"
+        raise ConfigValueError(message, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -200,10 +194,9 @@ class Constraint:
         try:
             return bool(self.predicate(**arguments))
         except Exception as error:
-            raise ConstraintError(
-                f"constraint {self.name!r} raised {type(error).__name__}: {error} for {arguments}",
-                hint="a predicate must answer true or false for every combination of its values",
-            ) from error
+            message = f"constraint {self.name!r} raised {type(error).__name__}: {error} for {arguments}"
+            hint = "a predicate must answer true or false for every combination of its values"
+            raise ConstraintError(message, hint=hint) from error
 
     def explain(self, values: Mapping[str, Any]) -> str:
         """The text `name: reason`, with the config's values filled in."""
@@ -222,8 +215,7 @@ def _parameter_names(name: str, predicate: Any) -> tuple[str, ...]:
         parameters = inspect.signature(predicate).parameters.values()
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise KernelTypeError(
-                f"constraint {name!r} takes {parameter}; its parameters must be tunables by name",
-                hint="write the tunables that the rule looks at: lambda BM, BN: BM * BN <= 32768",
-            )
+            message = f"constraint {name!r} takes {parameter}; its parameters must be tunables by name"
+            hint = "write the tunables that the rule looks at: lambda BM, BN: BM * BN <= 32768"
+            raise KernelTypeError(message, hint=hint)
     return tuple(parameter.name for parameter in parameters if parameter.default is parameter.empty)

@@ -52,9 +52,8 @@ class PowersOfTwo(BucketRule):
 
     def __post_init__(self) -> None:
         if not 1 <= self.low <= self.high <= LARGEST:
-            raise SettingsError(
-                f"pow2 from {self.low} to {self.high} is no range of 1 or more", hint="for example pow2:16..4096"
-            )
+            message = f"pow2 from {self.low} to {self.high} is no range of 1 or more"
+            raise SettingsError(message, hint="for example pow2:16..4096")
 
     @property
     def first(self) -> int:
@@ -143,10 +142,8 @@ def _whole(text: str) -> tuple[int, ...]:
 
 def _check_rising(values: tuple[int, ...], kind: str) -> None:
     if not values or values[0] < 1 or values[-1] > LARGEST or any(a >= b for a, b in pairwise(values)):
-        raise SettingsError(
-            f"the values of {kind} are {', '.join(map(str, values)) or 'none'}; they must rise, from 1 or more",
-            hint=f"for example {kind}:16,64,256",
-        )
+        message = f"the values of {kind} are {', '.join(map(str, values)) or 'none'}; they must rise, from 1 or more"
+        raise SettingsError(message, hint=f"for example {kind}:16,64,256")
 
 
 @dataclass(frozen=True)
@@ -209,10 +206,8 @@ class Mapper:
         extents = [name for bucket, _ in self.buckets for name in bucket]
         strange = [name for name in (*extents, *self.ignored) if name.partition("[")[0] not in parameters]
         if strange:
-            raise UnknownTunableError(
-                f"{', '.join(strange)} is no argument of the kernel; it has {', '.join(parameters)}",
-                hint="name an argument, such as M, or an axis of one, such as a[0]",
-            )
+            message = f"{', '.join(strange)} is no argument of the kernel; it has {', '.join(parameters)}"
+            raise UnknownTunableError(message, hint="name an argument, such as M, or an axis of one, such as a[0]")
 
     def ranges(self, problem: Mapping[str, Any]) -> tuple[Range, ...]:
         """The ranges around a problem, one for each bucket that holds its value.

@@ -183,15 +183,12 @@ def _returned(maker: Callable[[Any, int], Any], own: Any, seed: int) -> Any:
 def _fitting(name: str, value: Any, own: Any, seed: int) -> Any:
     """The tensor that stands in the place of an argument, which has its shape, dtype and layout."""
     if not hasattr(own, "data_ptr"):
-        raise SettingsError(
-            f"a content replaces {name}, which is no tensor argument",
-            hint="another number makes another problem: tune each",
-        )
+        message = f"a content replaces {name}, which is no tensor argument"
+        raise SettingsError(message, hint="another number makes another problem: tune each")
     content = _returned(value, own.clone(), seed) if callable(value) else value
     if getattr(content, "shape", own.shape) != own.shape:
-        raise ShapeMismatchError(
-            f"the values of {name} are {tuple(content.shape)}, not {tuple(own.shape)}", own.shape, content.shape, name
-        )
+        message = f"the values of {name} are {tuple(content.shape)}, not {tuple(own.shape)}"
+        raise ShapeMismatchError(message, own.shape, content.shape, name)
     word = isinstance(content, str) and content in get_args(Fill)
     total = int(own.flatten()[-1]) if word and content in ("ends", "offsets") else 0
     spec = replace(TensorSpec.of(own), fill=content if word else "empty", total=total)

@@ -151,10 +151,8 @@ class TensorSpec:
         stored = str(self.dtype).removeprefix("torch.")
         object.__setattr__(self, "dtype", stored if stored in STORED_ALONE else dtype_name(self.dtype))
         if isinstance(self.fill, str) and self.fill not in get_args(Fill):
-            raise SettingsError(
-                f"fill is {self.fill!r}; it must be one of {', '.join(get_args(Fill))}",
-                hint="or values: numbers in lists, a tensor, a Path, or a function of the shape",
-            )
+            hint = "or values: numbers in lists, a tensor, a Path, or a function of the shape"
+            raise SettingsError(f"fill is {self.fill!r}; it must be one of {', '.join(get_args(Fill))}", hint=hint)
         object.__setattr__(self, "aligned", self.aligned or item_bytes(self.dtype) >= ALIGNMENT_BYTES)
         if self.total < 0:
             raise ShapeMismatchError(f"total is {self.total}; it must be 0 or more", "0 or more", self.total)
@@ -270,9 +268,8 @@ class TensorSpec:
             if re.search(_NO_ROOM, f"{type(error).__name__}: {error}") is None:
                 raise
             reason = next(iter(str(error).splitlines()), "no memory is left")
-            raise ShapeMismatchError(
-                f"a tensor of {self} cannot be made on {device}: {reason}", hint="take a smaller problem"
-            ) from error
+            message = f"a tensor of {self} cannot be made on {device}: {reason}"
+            raise ShapeMismatchError(message, hint="take a smaller problem") from error
 
     @staticmethod
     def with_tensors(values: Mapping[str, Any], device: str, seed: int = 0) -> dict[str, Any]:
@@ -359,10 +356,8 @@ class TensorSpec:
         nested = getattr(tensor, "is_nested", False)  # what only describes a tensor does not say it
         if nested or str(tensor.layout) != "torch.strided":
             what = "nested" if nested else f"of layout {tensor.layout}"
-            raise KernelTypeError(
-                f"{name} is {what}; a kernel is given memory with strides",
-                hint="pass the tensors that it is made of, such as its values and its indices or offsets",
-            )
+            hint = "pass the tensors that it is made of, such as its values and its indices or offsets"
+            raise KernelTypeError(f"{name} is {what}; a kernel is given memory with strides", hint=hint)
 
     @staticmethod
     def strides_error(tensor: Any, name: str, fault: str, hint: str) -> ShapeMismatchError:
@@ -376,20 +371,18 @@ class TensorSpec:
         """Check that a torch tensor is plain numbers in memory with strides, as kernels read and write them."""
         TensorSpec.check_layout(tensor, name)
         if getattr(tensor, "is_quantized", False):
-            raise UnsupportedDtypeError(
-                f"{name} is quantised, {tensor.dtype}; a kernel takes plain numbers", tensor.dtype, list(ITEM_BYTES),
-                name, hint="pass tensor.int_repr(), and its scale and zero point beside it",
-            )  # fmt: skip
+            message = f"{name} is quantised, {tensor.dtype}; a kernel takes plain numbers"
+            hint = "pass tensor.int_repr(), and its scale and zero point beside it"
+            raise UnsupportedDtypeError(message, tensor.dtype, list(ITEM_BYTES), name, hint=hint)
 
     @staticmethod
     def check_memory(tensor: Any, name: str = "a tensor") -> None:
         """Check that a torch tensor has memory that a kernel can be launched on, and is neither fake nor on `meta`."""
         TensorSpec.check_strided(tensor, name)
         if tensor.device.type == "meta":
-            raise DeviceError(
-                f"{name} is on the device meta, which holds no numbers; nothing can run on it", "cuda", "meta", name,
-                hint='make it on a device with memory: torch.empty_like(tensor, device="cuda")',
-            )  # fmt: skip
+            message = f"{name} is on the device meta, which holds no numbers; nothing can run on it"
+            hint = 'make it on a device with memory: torch.empty_like(tensor, device="cuda")'
+            raise DeviceError(message, "cuda", "meta", name, hint=hint)
         if is_fake(tensor):
             raise KernelTypeError(
                 f"{name} is a fake tensor, as torch traces with, and has no memory; nothing can run on it",
@@ -486,9 +479,8 @@ def _read_values(library: Any, source: Values, shape: tuple[int, ...] | None) ->
     """Values as a tensor; a function among them is given the shape."""
     if callable(source):
         if shape is None:
-            raise SettingsError(
-                "the shape of a function's values is not known", hint="TensorSpec(shape, fill=function)"
-            )
+            message = "the shape of a function's values is not known"
+            raise SettingsError(message, hint="TensorSpec(shape, fill=function)")
         source = source(shape)
     try:
         content = _content(library, source) if isinstance(source, Path) else source
@@ -498,9 +490,8 @@ def _read_values(library: Any, source: Values, shape: tuple[int, ...] | None) ->
     except Exception as error:  # whatever a reader of torch or NumPy raises for a file, or torch for a text
         what = f"{source} holds" if isinstance(source, Path) else f"{str(source)[:80]} is"
         reason = str(error).partition("\n")[0]
-        raise SettingsError(
-            f"{what} no values of a tensor: {reason}", hint="give numbers in lists of equal length, or a tensor"
-        ) from error
+        message = f"{what} no values of a tensor: {reason}"
+        raise SettingsError(message, hint="give numbers in lists of equal length, or a tensor") from error
 
 
 def _as_array(numpy: Any, content: Any) -> Any:

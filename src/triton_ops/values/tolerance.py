@@ -43,16 +43,12 @@ class Tolerance:
             number = float(SettingsError.checked(f"the tolerance's {name}", value, least, hint=hint))
             object.__setattr__(self, name, abs(number))  # plain, whatever library it is from, for keys and run logs
         if self.bitwise is not None and not _is_bool(self.bitwise):
-            raise SettingsError(
-                f"the tolerance's bitwise is {excerpt(self.bitwise)}",
-                hint="it must be True, False or None, which is the rule",
-            )
+            message = f"the tolerance's bitwise is {excerpt(self.bitwise)}"
+            raise SettingsError(message, hint="it must be True, False or None, which is the rule")
         object.__setattr__(self, "bitwise", None if self.bitwise is None else bool(self.bitwise))
         if self.by_element and self.times != 1:
-            raise SettingsError(
-                "a tolerance was given a limit for elements and `times`, which multiplies the limits of the rule",
-                hint="give either",
-            )
+            message = "a tolerance was given a limit for elements and `times`, which multiplies the limits of the rule"
+            raise SettingsError(message, hint="give either")
 
     @property
     def by_element(self) -> bool:
@@ -77,9 +73,8 @@ class Tolerance:
             return tolerance
         if isinstance(tolerance, Real) and not _is_bool(tolerance):
             return Tolerance(relative=cast(float, tolerance))
-        raise SettingsError(
-            f"tolerance is {excerpt(tolerance)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
-        )
+        message = f"tolerance is {excerpt(tolerance)}; it must be a number or a Tolerance"
+        raise SettingsError(message, hint="for example tolerance=0.02")
 
 
 def _is_bool(value: Any) -> bool:

@@ -509,9 +509,6 @@ class TuningResult(Conclusion, _FirstFields):
         return "" if self.gain is None else f"Gain: {gain_text(self.gain, self.gain_interval)} as fast as the default"
 
     def _failure_lines(self) -> list[str]:
-        failures = self.failures
-        lines = [
-            f"Failed: ({trial.config}) {trial.status}: {escaped(trial.error)}" for trial in failures[:_FAILURES_SHOWN]
-        ]
-        more = len(failures) - _FAILURES_SHOWN
+        shown, more = self.failures[:_FAILURES_SHOWN], len(self.failures) - _FAILURES_SHOWN
+        lines = [f"Failed: ({trial.config}) {trial.status}: {escaped(trial.error)}" for trial in shown]
         return [*lines, f"Failed: {more} more, in `failures`"] if more > 0 else lines

@@ -105,10 +105,8 @@ class Work:
 
     def __post_init__(self) -> None:
         if self.tiles is not None and not callable(getattr(self.tiles, "plan", None)):
-            raise SpaceError(
-                f"tiles is {self.tiles!r}, which has no method `plan`",
-                hint="use GemmTiles, RowTiles, ElementTiles or AttentionTiles, or leave the tiles out",
-            )
+            hint = "use GemmTiles, RowTiles, ElementTiles or AttentionTiles, or leave the tiles out"
+            raise SpaceError(f"tiles is {self.tiles!r}, which has no method `plan`", hint=hint)
 
     @property
     def dtype(self) -> str:
