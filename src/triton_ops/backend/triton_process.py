@@ -212,10 +212,9 @@ class TritonProcess:
         refused = error is None or _REFUSED_BY_NUMPY in str(error)
         if not refused or _numbers("triton") >= _FITS_NUMPY or _numbers("numpy") < (2, 4):
             return None
-        return MissingDependencyError(
-            f"the interpreter of Triton {_version('triton')} does not run this kernel with NumPy {_version('numpy')}",
-            hint="pip install 'numpy<2.4'; or use Triton 3.7 or newer",
-        )
+        triton, numpy = _version("triton"), _version("numpy")
+        message = f"the interpreter of Triton {triton} does not run this kernel with NumPy {numpy}"
+        return MissingDependencyError(message, hint="pip install 'numpy<2.4'; or use Triton 3.7 or newer")
 
     @staticmethod
     def warm_up(launches: bool, *, is_child: bool = True) -> threading.Thread:

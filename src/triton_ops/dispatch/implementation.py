@@ -320,10 +320,9 @@ class ChoiceKernel:
     def _nothing(self, refusals: Mapping[str, str]) -> TuningFailedError:
         reasons = "; ".join(f"{name}: {why}" for name, why in refusals.items())
         failures = [({IMPLEMENTATION: name}, f"constraint: {why}") for name, why in refusals.items()]
-        return TuningFailedError(
-            f"no implementation of {self.name} applies: {reasons}", self.name, 0, reasons, failures,
-            hint="register one that applies to everything",
-        )  # fmt: skip
+        message = f"no implementation of {self.name} applies: {reasons}"
+        hint = "register one that applies to everything"
+        return TuningFailedError(message, self.name, 0, reasons, failures, hint=hint)
 
     def _bound(self, run: Callable[..., object], arguments: Arguments) -> Callable[[], object]:
         placed = in_order(self.parameter_names, arguments)

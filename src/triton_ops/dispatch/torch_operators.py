@@ -155,22 +155,19 @@ class Operator:
     @cached_property
     def library(self) -> Any:
         """The operator in torch's dispatcher; it stays there as long as this is kept."""
-        library = require("torch.library", "torch.compile").Library(SPACE, "FRAGMENT")
+        torch_library, name = require("torch.library", "torch.compile"), f"{SPACE}::{self.name}"
+        library = torch_library.Library(SPACE, "FRAGMENT")
         call = self._run if self.repeats is None else self.repeats(self._run)
         _defined(library, self.name, self.schema, self._run, call)
         if "config" in self.names:
             functional = require("torch._subclasses.functional_tensor", "torch.compile").FunctionalTensorMode
-            require("torch.library", "torch.compile").register_torch_dispatch(
-                f"{SPACE}::{self.name}", functional, self._traced, lib=library
-            )
+            torch_library.register_torch_dispatch(name, functional, self._traced, lib=library)
         if self.gradient is not None:
             values = f", {self.gradient.values}" if self.gradient.values else ""
             schema = f"(Tensor[] kept, Tensor grad, bool[] needed{values}) -> Tensor[]"
             _defined(library, f"{self.name}_backward", schema, self._run_backward, self._run_backward)
             _defined(library, f"{self.name}_forward", self.schema, self._run, call)
-            require("torch.library", "torch.compile").register_autograd(
-                f"{SPACE}::{self.name}", self._backward, setup_context=self._keep, lib=library
-            )
+            torch_library.register_autograd(name, self._backward, setup_context=self._keep, lib=library)
         if self.repeats is not None:
             self._pass_by_dispatcher(self.repeats)
         return library

@@ -72,9 +72,8 @@ class TuneOptions:
         """
         known = {*(each.name for each in fields(cls)), "listener"}
         if unknown := sorted({*names} - known):
-            raise SettingsError(
-                f"{takes} no option {', '.join(unknown)}", hint=f"{listed} are {', '.join(sorted(known))}"
-            )
+            message = f"{takes} no option {', '.join(unknown)}"
+            raise SettingsError(message, hint=f"{listed} are {', '.join(sorted(known))}")
 
     def settled(self) -> Effort:
         """The effort that is asked for, with `search`, `trials`, `budget_s` and `patience` in place of its own."""

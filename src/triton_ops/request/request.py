@@ -140,9 +140,8 @@ class TuneRequest(KernelProblem):
         if self.chosen is not None:
             return ConfigSpace.from_user(self.chosen)
         if self.operation is None:
-            raise SpaceError(
-                f"there is no config space for {self.kernel.name}", hint='give one: space={"BLOCK": [64, 128]}'
-            )
+            message = f"there is no config space for {self.kernel.name}"
+            raise SpaceError(message, hint='give one: space={"BLOCK": [64, 128]}')
         return self.operation.space_for(self.problem)
 
     @cached_property
@@ -210,10 +209,9 @@ def device_of(arguments: Arguments, device: str | None) -> str:
         raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])
     place = next((place for place in places if place != "cpu"), "cpu")
     if place == "meta":
-        raise DeviceError(
-            "the arguments are on the device meta, which holds no numbers", "cpu or cuda", place,
-            hint="give tensors that are on the device for which a winner is asked",
-        )  # fmt: skip
+        message = "the arguments are on the device meta, which holds no numbers"
+        hint = "give tensors that are on the device for which a winner is asked"
+        raise DeviceError(message, "cpu or cuda", place, hint=hint)
     if device is not None and places and device not in (place, place.partition(":")[0]):
         raise DeviceError(f"the arguments are on {place}, not on {device}", device, place, hint=f"use device={place!r}")
     return place if places or device is None else _with_index(device)
@@ -377,10 +375,8 @@ def _by_arguments(target: Operation | Kernel, arguments: Arguments, device: str 
     kernel = target.kernel if isinstance(target, Operation) else target
     arguments = arguments.by_name(kernel)  # an output is named by its argument
     if missing := [name for name in kernel.outputs if name not in arguments.keyword]:
-        raise KernelTypeError(
-            f"{kernel.name} writes {', '.join(missing)}, which is not among the given arguments",
-            hint="pass it, by its name or in its place",
-        )
+        message = f"{kernel.name} writes {', '.join(missing)}, which is not among the given arguments"
+        raise KernelTypeError(message, hint="pass it, by its name or in its place")
     name = device_of(arguments, device)
     owner = target.name if isinstance(target, Operation) else kernel.name
     return kernel, Problem.described(owner, _describe(kernel, arguments)), name, CopiedArguments(arguments)

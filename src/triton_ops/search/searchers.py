@@ -236,10 +236,8 @@ class Search:
     def checked(search: _Search) -> _Search:
         """Return `search` if it is a searcher's name, a searcher, or can be called to make one; else SettingsError."""
         if isinstance(search, str) and search not in SEARCHERS:
-            raise SettingsError(
-                f"there is no search {search!r}; {alternatives(search, SEARCHERS)}",
-                hint="choose one of these, or pass a searcher of your own",
-            )
+            message = f"there is no search {search!r}; {alternatives(search, SEARCHERS)}"
+            raise SettingsError(message, hint="choose one of these, or pass a searcher of your own")
         if not (isinstance(search, str) or _can_search(search) or callable(search)):
             raise SettingsError(
                 f"search is {search!r}, which has no methods `ask` and `tell` and cannot be called to make what has "
@@ -265,10 +263,8 @@ def make_searcher(
     if not isinstance(search, str):
         instance: Any = search if _can_search(search) else cast("SearcherFactory", search)(space, seed)
         if not _can_search(instance):
-            raise SettingsError(
-                f"{Search(search).name} made {instance!r}, which has no methods `ask` and `tell`",
-                hint="return a searcher: docs/guides/searcher.md has an example",
-            )
+            message = f"{Search(search).name} made {instance!r}, which has no methods `ask` and `tell`"
+            raise SettingsError(message, hint="return a searcher: docs/guides/searcher.md has an example")
         return cast("Searcher", instance)
     module, maker = SEARCHERS[search]
     factory = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)

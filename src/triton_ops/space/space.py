@@ -389,10 +389,8 @@ class ConfigSpace:
         lacking = None if self.listed is not None else self._without_rows
         names = ", ".join(c.name for c in (lacking.refusing if lacking is not None else self.constraints))
         if lacking is None or lacking.sure:
-            return EmptySpaceError(
-                f"none of the {total:,} configs keeps every constraint ({names})",
-                hint="widen a tunable or loosen a constraint",
-            )
+            message = f"none of the {total:,} configs keeps every constraint ({names})"
+            return EmptySpaceError(message, hint="widen a tunable or loosen a constraint")
         return EmptySpaceError(
             f"no valid config was found among {total:,}: the search ended after the constraints ({names}) were asked "
             "about a million times",

@@ -122,7 +122,5 @@ def _is_light(compiled: Compiled) -> bool:
 
 def _unsure(request: TuneRequest, why: str) -> UntunedError:
     kernel, problem = request.problem.kernel, request.problem.label
-    return UntunedError(
-        f"no config of {kernel} {problem} is expected to be faster than the default: {why}", kernel, problem,
-        hint="an effort such as race or quick measures",
-    )  # fmt: skip
+    message = f"no config of {kernel} {problem} is expected to be faster than the default: {why}"
+    return UntunedError(message, kernel, problem, hint="an effort such as race or quick measures")
