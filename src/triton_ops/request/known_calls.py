@@ -147,12 +147,10 @@ class KnownCalls(BoundedDict[Any, V], Generic[V]):
         """What is known of a call, if its `holds` is true; else it is made anew, while other threads wait."""
         if place is None:
             return make()
-        value = self.get(place)
-        if value is not None and cast(Any, value).holds:
+        if (value := self.get(place)) is not None and cast(Any, value).holds:
             return value
         with self._locks[place]:
-            value = self.get(place)
-            if value is None or not cast(Any, value).holds:
+            if (value := self.get(place)) is None or not cast(Any, value).holds:
                 try:
                     value = make()
                     if kept(value):
@@ -226,8 +224,7 @@ class KnownCalls(BoundedDict[Any, V], Generic[V]):
         """
         values, names = (*args, *kwargs.values()), tuple(kwargs)
         classes = tuple(map(type, values))
-        pattern = self._patterns.get((classes, names))
-        if pattern is not None:
+        if (pattern := self._patterns.get((classes, names))) is not None:
             return pattern
         if any(map(is_fake, values)):
             raise TypeError("a tensor without memory has no pattern")

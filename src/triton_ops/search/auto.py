@@ -384,8 +384,7 @@ class AutoSearch:
         proposals: list[Config] = []
         gains: ExpectedGains | None = None
         while len(proposals) < count and len(positions := self._open_configs.left()):
-            at = self._start_config(positions)
-            if at is None:
+            if (at := self._start_config(positions)) is None:
                 gains = gains or self._expected_gains(positions)
                 self._largest_gains.append(gains.largest)
                 at = gains.best(self._polish(gains.largest))

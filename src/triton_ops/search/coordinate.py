@@ -54,8 +54,7 @@ class Descent(RandomSearch, ABC):
         if self._starts > 0:
             self._starts -= 1
             return super()._next()
-        config = self._first_of(self._around)
-        if config is None:  # nothing around is better: start again
+        if (config := self._first_of(self._around)) is None:  # nothing around is better: start again
             self._starts, self._best, self._around = self._random_starts - 1, None, iter(())
             return super()._next()
         return config

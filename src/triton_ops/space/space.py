@@ -141,8 +141,7 @@ class ConfigSpace:
                 cannot have.
         """
         entries = list(configs)
-        distinct = tuple(dict.fromkeys(flat_configs(entries)))
-        if not distinct:
+        if not (distinct := tuple(dict.fromkeys(flat_configs(entries)))):
             raise EmptySpaceError("the list of configs is empty", hint="give at least one config")
         names = list(dict.fromkeys(name for config in distinct for name in config))
         for config in distinct:

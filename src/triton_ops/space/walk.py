@@ -74,8 +74,7 @@ class SpaceWalk:
         domains = self._domains
         for name, value in (prefix or {}).items():
             values[name] = value
-            rest = self._narrow(name, values, domains)
-            if rest is None:
+            if (rest := self._narrow(name, values, domains)) is None:
                 return
             domains = rest
         yield from self._below(values, len(values), domains)
@@ -95,8 +94,7 @@ class SpaceWalk:
 
     def _narrow(self, name: str, values: Mapping[str, Value], domains: Domains) -> Domains | None:
         """The values that are left for later tunables once `name` has its value; None if one has none left."""
-        rules = self._narrows_at[name]
-        if not rules:
+        if not (rules := self._narrows_at[name]):
             return domains
         rest = dict(domains)
         for constraint, free in rules:

@@ -300,8 +300,7 @@ class Standing(Generic[Name]):
             tied = [name for name in tied if name != self.default] + ([] if wins else [self.default])
             wins = wins or [self.default]
         ties = sorted(tied, key=preference.__getitem__)
-        winner = next((name for name in ties if name in wins and name in self.incumbents), None)
-        if winner is None:
+        if (winner := next((name for name in ties if name in wins and name in self.incumbents), None)) is None:
             winner = next((name for name in ties if name in wins and (name == fastest or name in equal)), None)
         if winner is None:
             winner = min(wins, key=lambda name: (levels.get(name, math.inf), preference[name]))
