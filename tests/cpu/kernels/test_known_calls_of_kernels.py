@@ -306,7 +306,7 @@ def test_a_weight_that_changes_is_quantised_again(launched):
 
 
 def test_known_patterns_are_bounded(launched, monkeypatch):
-    monkeypatch.setattr("triton_ops.request.known_calls._MOST", 8)
+    monkeypatch.setattr(softmax.calls, "_most", 8)
     forget_decisions()
     for rows in range(1, 30):
         softmax(torch.zeros(rows, 64))
