@@ -52,6 +52,15 @@ def test_a_name_is_imported_in_every_way_and_pickled(module, name):
     assert name in dir(sys.modules[module])
 
 
+@pytest.mark.skipif(
+    f"typer=={version('typer')}\n" not in PINNED.read_text(), reason="typer words its help anew at times"
+)
+def test_help_lists_the_commands_of_all_packages(cli, golden):
+    ran = cli("--help", columns=80)
+    assert (ran.code, ran.err) == (0, "")
+    golden("help.txt", ran.out)
+
+
 @pytest.mark.processes
 def test_a_type_checker_knows_what_each_package_brings(tmp_path):
     (tmp_path / "user.py").write_text(
