@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from triton_ops.backend import CandidateError, Packed, Protection
-from triton_ops.base import fingerprint, require
+from triton_ops.base import Count, NotNegative, fingerprint, require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation import Contender
 from triton_ops.exceptions import TritonKernelError
@@ -60,15 +60,15 @@ class Loaded:
     of the workload.
     """
 
-    calls_s: tuple[float, ...]
-    compile_s: float = 0.0
-    recordings: int = 0
-    recompiles: int = 0
-    graphs: int = 0
-    breaks: int = 0
-    kernels: int | None = None
-    peak_bytes: int | None = None
-    max_error: float | None = None
+    calls_s: tuple[NotNegative, ...]
+    compile_s: NotNegative = 0.0
+    recordings: Count = 0
+    recompiles: Count = 0
+    graphs: Count = 0
+    breaks: Count = 0
+    kernels: Count | None = None
+    peak_bytes: Count | None = None
+    max_error: NotNegative | None = None
     label: str = ""
     device_name: str = "cpu"
     facts: str = ""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from triton_ops.base import Count, NotNegative
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Status
 from triton_ops_torch.compile_mode import CUDAGRAPHS, EAGER, CompileMode, compiled, effective_options, refusal
@@ -38,24 +39,24 @@ class ModeResult:
     name: str
     status: Status
     reason: str = ""  # why, in words; of a mode that is ok, what a reader should know
-    steady_ms: float | None = None
-    mean_ms: float | None = None  # their mean, in which a few slow calls show
-    p20_ms: float | None = None
-    p80_ms: float | None = None
-    relative: float | None = None  # its time divided by eager's, in the same rounds
-    first_call_s: float | None = None
-    one_off_s: float | None = None
-    naive_ms: float | None = None  # what a mean of 50 calls after one warm-up call would show
-    compile_s: float | None = None
-    recordings: int | None = None  # CUDA graphs that were recorded
+    steady_ms: NotNegative | None = None
+    mean_ms: NotNegative | None = None  # their mean, in which a few slow calls show
+    p20_ms: NotNegative | None = None
+    p80_ms: NotNegative | None = None
+    relative: NotNegative | None = None  # its time divided by eager's, in the same rounds
+    first_call_s: NotNegative | None = None
+    one_off_s: NotNegative | None = None
+    naive_ms: NotNegative | None = None  # what a mean of 50 calls after one warm-up call would show
+    compile_s: NotNegative | None = None
+    recordings: Count | None = None  # CUDA graphs that were recorded
     rerecorded: tuple[str, ...] = ()  # why graphs were recorded again
     skipped: tuple[str, ...] = ()  # why CUDA graphs were not used
-    recompiles: int | None = None
-    peak_bytes: int | None = None  # most memory during steady calls
-    kernels: int | None = None  # kernels that one call of each kind launches; None if not known
-    graphs: int | None = None
-    breaks: int | None = None  # where the model was left to Python in between
-    max_error: float | None = None  # largest difference from the golden results, relative to their largest value
+    recompiles: Count | None = None
+    peak_bytes: Count | None = None  # most memory during steady calls
+    kernels: Count | None = None  # kernels that one call of each kind launches; None if not known
+    graphs: Count | None = None
+    breaks: Count | None = None  # where the model was left to Python in between
+    max_error: NotNegative | None = None  # largest difference from the golden results, relative to their largest value
     break_even_calls: float | None = None
     by_call_ms: tuple[float, ...] = ()  # median milliseconds of each kind of call
     calls_s: tuple[float, ...] = ()

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.robustness.planted import sums
 from benchmarks.robustness.process_faults import nap, sums_space
 
+from tests.limits import SharedLimit
 from triton_ops.evaluation import Assignment, FinalRequest
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.station import Inline
@@ -53,6 +54,8 @@ def test_questions_and_answers(station):
 def test_a_later_station_goes_on_from_what_worked(station):
     task = TuneProblem(target=nap, space=sums_space([]), device="cpu").request().checked()  # needs no torch
     assignment = Assignment.of(task, TuneOptions(effort="quick"), config(4.0))
+    limit = SharedLimit(60.0)
     with closing(type(station)(assignment)) as later:
         assert later.attempt(config(1.0), None).rank < 1.0
         assert later.facts.baseline == config(4.0)
+    assert limit.left_s()

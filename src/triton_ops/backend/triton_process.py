@@ -288,6 +288,7 @@ def _version(package: str) -> str:
 
 KEPT = "triton-ops-triton-key.json"
 _READ = (".py", ".so")  # the files of the package that the key may depend on
+_LIMIT_BYTES = 1 << 20  # the key has 65 bytes for each of 60 files
 
 
 def ready_key() -> None:
@@ -322,7 +323,7 @@ def package_state(package: Path) -> str:
 
 def _stored_key(path: Path, files: str) -> str | None:
     try:
-        content = SealedFile(path).read()
+        content = SealedFile(path).read(limit_bytes=_LIMIT_BYTES)
     except OSError:
         return None
     key = content.get("key")

@@ -255,10 +255,10 @@ class SealedFile:
     def __init__(self, path: Path, root: Path | None = None) -> None:
         self.path, self._root = path, root or path.parent
 
-    def read(self, kind: Any = dict[str, Any]) -> Any:
-        """The value, of this type; OSError: it cannot be read, was damaged, or is of another type."""
+    def read(self, kind: Any = dict[str, Any], limit_bytes: int = _LARGEST_SEALED_BYTES) -> Any:
+        """The value, of this type; OSError: it cannot be read, was damaged, or is too large or of another type."""
         Folder(self.path.parent).within(self._root)
-        return Sealed.typed(Sealed.read(StoredFile(self.path).read(_LARGEST_SEALED_BYTES)), kind)
+        return Sealed.typed(Sealed.read(StoredFile(self.path).read(limit_bytes)), kind)
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Put an object in its place, as a whole or not at all, and make its folder; CacheError if it cannot be."""

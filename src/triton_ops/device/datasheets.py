@@ -204,6 +204,7 @@ LIMITS = {
 }
 
 
+_LARGEST_BYTES = 64 << 10
 _KIND = "triton-ops calibration"
 _VERSION = 1
 
@@ -239,7 +240,7 @@ class Calibration:
         """The calibration of `device` in `folder`; None if there is none, None and a warning if it cannot be read."""
         path = calibration_path(folder, device)
         try:
-            content = SealedFile(path, folder).read()
+            content = SealedFile(path, folder).read(limit_bytes=_LARGEST_BYTES)
             if content.get("kind") != _KIND or content.get("schema_version") != _VERSION:
                 raise ValueError("it is of another kind or version")
             calibration = Sealed.typed(content, Calibration)

@@ -410,9 +410,11 @@ def test_however_a_tune_ends_no_process_and_no_lock_is_left(tmp_path, number):
     assert process.returncode == {signal.SIGINT: 130}.get(number, -number), err
     if number == signal.SIGINT:
         assert json.loads(out)["stopped"] == "interrupted"
+    limit = SharedLimit(100.0)
     out, err = tuning.start().communicate()
     assert b"waiting for it" not in err
     assert json.loads(out)["best_config"] == {"n": WINNER}
+    assert limit.left_s()
 
 
 @pytest.mark.processes

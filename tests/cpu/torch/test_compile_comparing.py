@@ -324,6 +324,14 @@ def test_what_is_kept_of_a_mode_and_damaged_is_a_warning(tmp_path, caplog):
     assert "an interrupted comparison will start from the beginning" in caplog.text
 
 
+@pytest.mark.parametrize("changes", [{"recordings": -1}, {"peak_bytes": -1}, {"compile_s": -0.5}, {"calls_s": (-1.0,)}])
+def test_what_is_kept_of_a_mode_with_a_number_that_cannot_be_is_a_warning(tmp_path, caplog, changes):
+    with run_folder(tmp_path, "KEY", resume=True) as result:
+        result.keep(as_mode("default"), replace(Loaded(calls_s=(1.0,)), **changes), [])
+        assert result.finished(as_mode("default")) is None
+    assert ">= 0" in caplog.text
+
+
 def test_a_folder_that_cannot_take_what_is_collected_is_named(compared, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "no space left")
