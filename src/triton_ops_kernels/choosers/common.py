@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from triton_ops.dispatch import Implementation
+from triton_ops.exceptions import MissingDependencyError
 
 _log = logging.getLogger("triton_ops")
 DTYPES = ("bfloat16", "float16", "float32")
@@ -24,7 +25,7 @@ def kernel_module(name: str) -> Any:
         return sys.modules[full]
     try:
         return importlib.import_module(full)
-    except ImportError as error:  # without Triton, or with one that lacks what the kernel takes of it
+    except MissingDependencyError as error:
         _log.info("the kernel %s is no choice here: %s", name, error)
         return None
 

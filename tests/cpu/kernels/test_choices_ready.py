@@ -14,7 +14,7 @@ from tests.limits import ENOUGH_S
 from triton_ops import chooser
 from triton_ops.backend import Arguments
 from triton_ops.dispatch.in_compile import described
-from triton_ops.exceptions import TargetError
+from triton_ops.exceptions import MissingDependencyError, TargetError
 from triton_ops.values import TensorSpec
 from triton_ops_kernels import choosers as ready
 from triton_ops_kernels import softmax
@@ -235,11 +235,15 @@ def test_the_other_library_takes_part_where_torch_would_take_another(blas, monke
     assert products._has_lt(there, there) == "it is what torch takes already"
 
 
-def test_a_kernel_that_cannot_be_imported_is_no_choice_and_the_log_says_why(monkeypatch, caplog):
-    def lacking(name):
-        raise ImportError(f"no {name} here")
+def test_a_kernel_without_triton_is_no_choice_and_the_log_says_why_but_a_broken_import_is_an_error(monkeypatch, caplog):
+    errors = [MissingDependencyError("there is no triton"), ImportError("broken")]
+
+    def lacking(_name):
+        raise errors.pop(0)
 
     monkeypatch.setattr(common.importlib, "import_module", lacking)
     with caplog.at_level("INFO", "triton_ops"):
         assert common.by_kernel("missing", len, len, len) == {}
-    assert "the kernel missing is no choice here: no triton_ops_kernels.missing here" in caplog.text
+    assert "the kernel missing is no choice here: there is no triton" in caplog.text
+    with pytest.raises(ImportError, match="broken"):
+        common.by_kernel("missing", len, len, len)
