@@ -60,13 +60,6 @@ def test_a_file_that_is_no_calibration_is_a_warning_and_stays(tmp_path, caplog, 
     assert path.read_text() == text
 
 
-def test_a_file_larger_than_any_calibration_is_not_read(tmp_path, caplog):
-    path = FOUND.save(tmp_path)
-    path.write_text(path.read_text() + " " * (64 << 10))
-    assert Calibration.load(tmp_path, NAME) is None
-    assert str(path) in caplog.text
-
-
 def test_a_calibration_that_cannot_be_kept_is_an_error(tmp_path):
     (tmp_path / "calibration").write_text("a file")
     with pytest.raises(CacheError):

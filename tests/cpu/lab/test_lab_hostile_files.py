@@ -19,7 +19,7 @@ from triton_ops_lab.recording import read_recording
 
 LIMITS = {
     "f" * 32 + ".record.json": (4 << 20, lambda path: DirectoryStore(path.parent, RECORDS).get("f" * 32)),
-    "calibration/a100.json": (64 << 20, lambda path: Calibration.load(path.parents[1], "A100")),
+    "calibration/a100.json": (64 << 10, lambda path: Calibration.load(path.parents[1], "A100")),
     "misses.jsonl": (32 << 20, lambda path: Misses(path.parent).read()),
     "quarantine.jsonl": (1 << 30, Quarantine),
     "run.jsonl": (1 << 30, Run.read),
