@@ -54,7 +54,7 @@ install: $(READY)  ## Make .venv, if it is not there or older than what it is ma
 # other times, and every process would compile a thousand modules of torch again. Some packages hold templates that end
 # in .py and are no Python, so what compileall answers is not asked.
 $(STAMP): WHAT := --group dev --editable '.[cli,gpu,tune,docs]' --editable ./serving
-$(DEMO_STAMP): WHAT := --editable '.[cli,tune]'
+$(DEMO_STAMP): WHAT := --editable '.[cli,tune,compile]'
 $(EXTRAS_STAMP): WHAT := --editable '.[optuna,ray]'
 $(EXTRAS_STAMP): $(EXTRAS)/.beside
 $(STAMP) $(DEMO_STAMP) $(EXTRAS_STAMP): %/.installed: pyproject.toml serving/pyproject.toml constraints.txt

@@ -242,7 +242,7 @@ class SettingsError(TritonKernelError, ValueError):
 
 
 _EXTRAS = {
-    "cli": ("rich", "typer"), "optuna": ("optuna",), "ray": ("ray",), "torch": ("torch",), "triton": ("triton",),
+    "cli": ("rich", "typer"), "compile": ("triton",), "optuna": ("optuna",), "ray": ("ray",), "torch": ("torch",),
     "tune": ("numpy", "scipy", "threadpoolctl"),
 }  # fmt: skip
 INSTALL = {package: f"pip install 'triton-ops[{extra}]'" for extra, packages in _EXTRAS.items() for package in packages}

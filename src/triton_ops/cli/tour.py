@@ -26,21 +26,36 @@ def squares(*, size):
 import triton
 import triton.language as tl
 
+from triton_ops import Operation, TensorSpec, TritonKernel
+
 
 @triton.jit
-def doubled(x, out, n, BLOCK: tl.constexpr):
+def double(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, 2 * tl.load(x + at), mask=at < n)
+
+
+def arguments(n: int = 1 << 24):
+    return {"x": TensorSpec((n,), "float32"), "out": TensorSpec((n,), "float32", fill="empty"), "n": n}
+
+
+doubled = Operation(
+    "doubled",
+    TritonKernel(double, grid=lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),), outputs=("out",)),
+    {"BLOCK": [64, 256, 1024, 4096], "num_warps": [4, 8]},
+    arguments,
+)
 """,
 }
 _TUNE = "tune squares.py:squares --space size=64,256,1024,4096,16384,65536 --device cpu --cache-dir records"
 _STEPS = (
     ("Tune: squares.py squares 262,144 numbers with NumPy, `size` at a time. Which size is fastest?", _TUNE),
     ("Recall: the same call again is answered from its record, and nothing runs.", _TUNE),
-    ("Lint: doubled.py is a Triton kernel with a planted bug.", "lint doubled.py"),
-    ("Rank: which configs of the shipped softmax would be fast on a GPU that is not here?",
-     "explain rank softmax --shape 8192x4096 --gpu H100 --space BLOCK_SIZE=1024,4096 --space ROWS=1 "
-     "--space num_warps=4,8"),
+    ("Lint: doubled.py has a Triton kernel with a planted bug. Lint names its line and a fix.", "lint doubled.py"),
+    ("Rank: no GPU is here. Which of the kernel's configs should be the fastest on an H100, and what limits each?",
+     "explain rank doubled.py:doubled --gpu H100"),
+    ("Compile: each config's registers, spilled registers and shared memory on an H100, from Triton's own compiler.",
+     "compile doubled.py:doubled --shape 16777216 --gpu H100"),
     ("Report: all that the tune tried, as a page.", "report squares --cache-dir records -o report.html"),
 )  # fmt: skip
 

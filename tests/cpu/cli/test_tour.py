@@ -46,7 +46,9 @@ def test_the_tour_needs_no_torch_and_says_what_it_leaves_out(without_torch, tmp_
     assert "6 trials: 6 ok" in done.stdout
     assert "measured now" in done.stdout
     assert "from the cache, not measured again" in done.stdout
-    assert "left out: triton is needed for the shipped kernels" in done.stderr
+    assert len(re.findall(r"left out: triton\S* is needed for", done.stderr)) == 3
+    for text, words in STEPS:
+        assert f"{text}\n$ triton-ops {words}\n" in done.stdout, "a step that is left out says what it would show"
     assert f"open {(folder / 'report.html').as_uri()} in a browser" in done.stdout
     assert "squares:squares" in (folder / "report.html").read_text(encoding="utf-8")
 
@@ -63,16 +65,18 @@ def test_the_example_of_the_main_job_needs_no_torch(without_torch, tmp_path):
 
 
 @pytest.mark.triton
-def test_the_steps_on_kernels_find_the_bug_and_rank_for_another_gpu(cli, shared_fork_server, monkeypatch, tmp_path):
+def test_the_steps_on_a_kernel_find_its_bug_rank_it_and_compile_it_for_another_gpu(
+    cli, shared_fork_server, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "doubled.py").write_text(FILES["doubled.py"], encoding="utf-8")
-    lint, rank = (words.split() for _, words in STEPS[2:4])
-    linted, ranked = cli(*lint, columns=60), cli(*rank)
+    linted, ranked, compiled = (cli(*words.split(), columns=60) for _, words in STEPS[2:5])
     assert max(map(len, linted.out.splitlines())) <= 60, "no word of a finding is cut in a narrow window"
-    assert (linted.code, ranked.code) == (5, 0)
+    assert (linted.code, ranked.code, compiled.code) == (5, 0, 0)
     assert "1 finding in 1 kernel, 0 undecided" in linted.out
-    assert "missing-mask in doubled" in linted.out
-    assert len(ranked.out.splitlines()) == 5
+    assert "missing-mask in double" in linted.out
+    assert ranked.out.count("num_warps=") == 8
+    assert "8 configs: 8 ok" in compiled.out
 
 
 @pytest.mark.processes
