@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from website.api import PAGES as API
 
+BENCHMARKS = tuple(
+    f"benchmarks/{page}"
+    for page in (
+        "results/README", "timing/README", "model/README", "results/search/README", "shipped/README",
+        "torch_compile/README", "many/README", "results/lint/README",
+    )
+)  # fmt: skip
 SECTIONS = {
     "Begin": (
         "guides/first-kernel", "guides/install", "guides/gallery", "guides/notebook", "guides/migrate",
         "guides/adopt", "guides/questions", "guides/when", "guides/keys", "guides/contents",
-        "guides/trust", "guides/pitfalls", "guides/beside", "results", "README",
+        "guides/trust", "guides/pitfalls", "guides/beside", "README",
     ),
     "Tune and serve": (
         "guides/kernel", "guides/kinds", "guides/no-list", "guides/autotune", "guides/autotuner", "guides/recall",
@@ -21,14 +28,14 @@ SECTIONS = {
     ),
     "Concepts": (
         "concepts/measurement", "concepts/verdicts", "concepts/search", "concepts/dispatch", "concepts/limits",
-        "concepts/model", "concepts/inferred", "measured_facts", "concepts/corrections", "architecture",
+        "concepts/model", "concepts/inferred", "concepts/corrections", "architecture",
     ),
     "Reference": (
         "reference/cli", "reference/commands", "reference/lint", "reference/files", "reference/security", "glossary",
     ),
     "Python interface": ("reference/api/index", *(f"reference/api/{page}" for page in API)),
     "Project": (
-        "changelog", "contributing", "benchmarks/README", "benchmarks/results/search/README", "examples/softmax",
+        "changelog", "contributing", "benchmarks/README", *BENCHMARKS, "examples/softmax",
     ),
 }  # fmt: skip
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+BENCHMARKS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "benchmarks").rglob("README.md"))
 ELSEWHERE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
-    "benchmarks/README.md": "benchmarks/README.md",
-    "benchmarks/results/search/README.md": "benchmarks/results/search/README.md",
+    **{path: path for path in BENCHMARKS},
     "examples/softmax.py": "examples/softmax.md",
 }  # a file outside of `docs`, and its page on the site
 _LINK = re.compile(r"(?P<before>!?\[(?P<words>(?:[^\]\n]|\n(?!\s*\n))*)\])\((?P<path>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")

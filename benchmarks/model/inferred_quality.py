@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("recordings", nargs="+", type=Path)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--commit", help="of the tree that the script stands in, where that is no clone")
-    parser.add_argument("--markdown", action="store_true", help="print the table of docs/concepts/inferred.md too")
+    parser.add_argument("--markdown", action="store_true", help="print a table of the spaces too")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="where to write the recordings with what was read")
     options = parser.parse_args()
     if options.write is not None:

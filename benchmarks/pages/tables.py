@@ -1,4 +1,4 @@
-"""Write the measured tables into README.md and docs from the JSON files in benchmarks/results.
+"""Write the measured tables into the pages from the JSON files in benchmarks/results.
 
 python -m benchmarks.pages.tables            # rewrite
 python -m benchmarks.pages.tables --check    # fail if a table is not what its file says
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +20,10 @@ from benchmarks.pages.tables_of_choices import choices_table, command_now, modes
 from benchmarks.shipped.kernel_limits import UNMEASURED, outcomes
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = tuple(
-    ROOT / name
-    for name in (
-        "README.md",
-        "docs/results.md",
-        "docs/concepts/measurement.md",
-        "docs/concepts/inferred.md",
-        "docs/concepts/dispatch.md",
-        "docs/guides/adopt.md",
-        "docs/guides/autotune.md",
-        "docs/guides/choose.md",
-        "docs/guides/compare.md",
-        "docs/guides/contents.md",
-        "docs/guides/kernels.md",
-        "docs/guides/torch-compile.md",
-        "docs/guides/compile-modes.md",
-    )
+PAGES = (
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "benchmarks").rglob("*.md")),
 )
 KERNELS = ROOT / "benchmarks/results/nvidia-h200/kernels.json"
 KERNELS_H100 = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/kernels.json"
@@ -57,6 +45,14 @@ PACKAGE_TESTS = ROOT / "benchmarks/results/nvidia-h200/package_tests.json"
 IN_PLACE = ROOT / "benchmarks/results/nvidia-h200/in_place.json"
 CONTENTS = ROOT / "benchmarks/results/nvidia-h200/contents.json"
 SERVING = tuple(sorted((ROOT / "benchmarks/results").glob("*/serving*.json")))
+RECORDED = {
+    "24 developed on, now": "inferred.json",
+    "the first 26, frozen": "h100_fresh.json",
+    "the first 26, mended": "h100_fresh_mended.json",
+    "the last 26, frozen": "h200_unseen.json",
+    "the last 26, mended": "h200_unseen_mended.json",
+}
+_RANKS = ("spearman", "best_of_1", "best_of_5", "best_of_10")
 STARTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/third_party_starts.json"
 
 
@@ -408,12 +404,32 @@ def kernels_table() -> str:
     return "\n".join(rows)
 
 
-def limits_table(path: Path, device: str) -> str:
-    """The limits of `kernel_limits` that results of a device are of, and how they stand to them."""
+def limits_table() -> str:
+    """The limits of `kernel_limits` and what was found of each: the mean, the least, and where that is.
+
+    Limits beside the untuned config are one row if all of a device are met.
+    """
+    devices = (("H200", KERNELS), ("H100", KERNELS_H100))
+    found = [_joined(_found(path)) for _, path in devices]
+    limits = dict.fromkeys(limit for by_limit in found for limit in by_limit)
+    rows = [f"| {limit} | {' | '.join(by_limit.get(limit, '') for by_limit in found)} |" for limit in limits]
+    return "\n".join([f"| limit | {' | '.join(f'on an {device}' for device, _ in devices)} |", "|---|---|---|", *rows])
+
+
+def _joined(found: Mapping[str, str]) -> dict[str, str]:
+    """With one row for all limits beside the default where each is met."""
+    defaults = {limit: each for limit, each in found.items() if "beside default" in limit}
+    if not defaults or any(not each.startswith("met") for each in defaults.values()):
+        return dict(found)
+    others = {limit: each for limit, each in found.items() if limit not in defaults}
+    return {**others, "a kernel beside its untuned config: each >= 1.0": f"met by {len(defaults)}"}
+
+
+def _found(path: Path) -> dict[str, str]:
+    """Each limit that the results of a device tell of, and how they stand to it."""
     rows = json.loads(path.read_text())["rows"] if path.is_file() else []
     measured = [each for each in outcomes({"rows": rows}) if each.state != UNMEASURED]
-    lines = [f"| {each.limit} | {each.state} | {each.found} |" for each in measured]
-    return "\n".join([f"| limit | on an {device} | found |", "|---|---|---|", *lines])
+    return {str(each.limit): f"{each.state}: {each.found}" for each in measured}
 
 
 def package_tests_table() -> str:
@@ -486,28 +502,50 @@ def in_place_table() -> str:
 def serving_table() -> str:
     """Tables of serving engines, each row raced with what served before: what became faster, and what it took."""
     rows = [
-        "| table | served before | rows | faster | geometric mean, best | configs tried | seconds | found by engine |",
+        "| tables | served before | rows | faster | geometric mean, best | configs tried | seconds | found by engine |",
         "|---|---|---|---|---|---|---|---|",
     ]
     sources = []
     for path in SERVING:
         document = json.loads(path.read_text())
-        for each in document["tables"]:
-            facts, seconds = each["summary"], sum(row["seconds"] or 0 for row in each["rows"])
-            before = "its table" if each["served_before"] else "its default"
-            gain = f"{facts['geometric_mean']:.3f}, {facts['best']:.3f}" if facts["tuned"] else ""
-            rows.append(
-                f"| {each['case']}, `{each['problem']}` | {before} | {facts['tuned']} of "
-                f"{facts['rows']} | {facts['proven']} | {gain} | {facts['tried']} | {seconds:.0f} | "
-                f"{each.get('found_by_engine', '')} |"
-            )
+        for before in (True, False):
+            if tables := [each for each in document["tables"] if bool(each["served_before"]) == before]:
+                rows.append(_served(path.stem, before, tables))
         if beside := document.get("beside"):
             sources.append(
                 f"vLLM's own way took {beside['seconds']:.0f} s for {beside['tried']} of its {beside['configs']} "
                 f"configs for {beside['size']} tokens of {beside['case']}, so {beside['all_s']:.0f} s for all of them."
             )
-        sources.append(source(document))
-    return "\n".join([*rows, "", *sources])
+        sources.append(f"{source(document).partition(' --')[0].rstrip('`.')}`.")  # whose cases the files tell
+    return "\n".join([*rows, "", *dict.fromkeys(sources)])
+
+
+def _served(name: str, before: bool, tables: Sequence[Mapping[str, Any]]) -> str:
+    """The row of tables of one file of which all had a table before, or none had."""
+    facts = [each["summary"] for each in tables]
+    sums = {what: sum(one[what] for one in facts) for what in ("rows", "tuned", "proven", "tried")}
+    mean = math.exp(sum(one["tuned"] * math.log(one["geometric_mean"]) for one in facts) / sums["tuned"])
+    seconds = sum(row["seconds"] or 0 for each in tables for row in each["rows"])
+    cells = (
+        f"{len(tables)} of `{name}`", "their own" if before else "defaults", f"{sums['tuned']} of {sums['rows']}",
+        sums["proven"], f"{mean:.3f}, {max(one['best'] for one in facts):.3f}", sums["tried"], f"{seconds:.0f}",
+        sum(each.get("found_by_engine", 0) for each in tables),
+    )  # fmt: skip
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def recorded_table() -> str:
+    """How well the model ranks recorded spaces before anything is compiled, by sets of them."""
+    rows = ["| spaces | Spearman | default | first (worst) | best of 5 | best of 10 |", "|---|---|---|---|---|---|"]
+    for name, file in RECORDED.items():
+        document = json.loads((ROOT / "benchmarks/results/model" / file).read_text())
+        ranks, defaults = document["spaces"].values(), document["expected"].values()
+        cells = [statistics.fmean(each["inferred"][what] for each in ranks) for what in _RANKS]
+        worst = min(each["inferred"]["best_of_1"] for each in ranks)
+        default = statistics.fmean(each["default"] for each in defaults)
+        spearman, first, *rest = (f"{cell:.3f}" for cell in cells)
+        rows.append(f"| {name}: `{file}` | {spearman} | {default:.3f} | {first} ({worst:.3f}) | {' | '.join(rest)} |")
+    return "\n".join(rows)
 
 
 def contents_table() -> str:
@@ -539,8 +577,8 @@ def stated_table() -> str:
 TABLES = {
     "headline": headline_table,
     "kernels": kernels_table,
-    "kernel limits": lambda: limits_table(KERNELS, "H200"),
-    "kernel limits of an H100": lambda: limits_table(KERNELS_H100, "H100"),
+    "kernel limits": limits_table,
+    "recorded spaces": recorded_table,
     "tune": tune_table,
     "cold tune": cold_table,
     "live tune": live_table,

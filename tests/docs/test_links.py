@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-PAGES = [*sorted(PROJECT.glob("*.md")), *sorted((PROJECT / "docs").rglob("*.md"))]
+PAGES = [
+    *sorted(PROJECT.glob("*.md")),
+    *sorted((PROJECT / "docs").rglob("*.md")),
+    *sorted((PROJECT / "benchmarks").rglob("*.md")),
+]
 _LINK = re.compile(r"\[(?:[^\]\n]|\n(?!\n))*\]\(([^)\s]+)\)")
 _FENCED = re.compile(r"^ *(`{3,}).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
 

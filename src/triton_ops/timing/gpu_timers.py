@@ -12,7 +12,7 @@ product of 4096³ was 1.3 to 4.3 % faster than another config, with a standard d
 At the power limit the clock follows the power that all arms draw together, so an arm that draws little power is slowed
 by its neighbours that draw much. On an H200, configs of one matrix product then measured up to 10 % off their times
 alone relative to each other, and the noise of a round tripled. With rests as long as the work, levels held within 1 %
-for as long as was watched, and ranks agreed with those of each config running alone (docs/measured_facts.md).
+for as long as was watched, and ranks agreed with those of each config running alone (benchmarks/timing/README.md).
 
 A launch of a few microseconds is no longer than the events' resolution and the launch overhead, which both disappear in
 a graph of many launches. Every captured graph is checked: a launch that is missing in its graph would replay in no time
@@ -98,7 +98,7 @@ class DelayedQueue:
         Where its clusters of blocks go decides how long some kernels take, by up to 14 %, and stays as it is while the
         same kernels follow each other: all replays of a graph show one of several levels, and the next comparison
         shows another. In a model all sorts of kernels come before. Row sums of 16 MiB change the level, in 8 us, and
-        leave nothing in L2 that would have to be written back (docs/measured_facts.md).
+        leave nothing in L2 that would have to be written back (benchmarks/timing/README.md).
         """
         rows, sums = self._rows_and_sums
         self.torch.sum(rows, 1, out=sums)
@@ -158,7 +158,7 @@ class _QueuedTimer:
 class EventTimer(_QueuedTimer):
     """An event pair around each launch: for launches of 0.2 ms and more.
 
-    The resolution is that of the device's events; docs/measured_facts.md has the figure for an H200. `cold` takes a
+    The resolution is that of the device's events; benchmarks/timing/README.md has the figure for an H200. `cold` takes a
     launch's argument sets in turn, and flushes where there is only one set.
     """
 
