@@ -15,11 +15,10 @@ from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
 from triton_ops.backend import Operation
-from triton_ops.base import Page
 from triton_ops.device import DeviceSpec, Machine, device_spec
 from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
 from triton_ops.space import Config
-from triton_ops.terminal import Facts, PageServer, option, tell
+from triton_ops.terminal import Facts, Page, PageServer, option, tell
 from triton_ops.tuner import Survey
 from triton_ops.typed import TypedTarget, parse_config
 from triton_ops_lab.expectation import LEGEND, drawn, pipeline_lines

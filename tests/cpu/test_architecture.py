@@ -190,7 +190,7 @@ OPENERS = {
 OPEN_THEMSELVES = {
     "triton_ops.timing.timer": "the kernel's own counters of a thread",
     "triton_ops.device.probing": "the kernel's own files of memory and of processors",
-    "triton_ops.base.page": "what this package brings, in an archive too",
+    "triton_ops.terminal.page": "what this package brings, in an archive too",
     "triton_ops.base.host": "the kernel's own files of processes, and of limits",
     "triton_ops.processes.child": "the kernel's own file of a process, a file without a name, and bytecode",
     "triton_ops.backend.offline": "a file that Triton reads by name",

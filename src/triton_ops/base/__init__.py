@@ -7,7 +7,6 @@ _NAMES = {
     ".files": "AppendedFile NamedFile SealedFile StoredFile",
     ".folders": "Folder ForkSafeLock OwnFile at_fork cached_property",
     ".host": "Host Process available bar_console base_class import_in_order installed_version is_as_published require",
-    ".page": "Page",
     ".plain": "BoundedDict Count DamagedError Extent Frozen Nested NotNegative Plain Sealed canonical_json fingerprint "
     "is_positive",
     ".texts": "counted escaped excerpt gain_text inform storable warn warn_once",
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from triton_ops.base.host import installed_version as installed_version
     from triton_ops.base.host import is_as_published as is_as_published
     from triton_ops.base.host import require as require
-    from triton_ops.base.page import Page as Page
     from triton_ops.base.plain import BoundedDict as BoundedDict
     from triton_ops.base.plain import Count as Count
     from triton_ops.base.plain import DamagedError as DamagedError

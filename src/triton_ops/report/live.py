@@ -22,14 +22,14 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base import Page, StoredFile, gain_text
+from triton_ops.base import StoredFile, gain_text
 from triton_ops.exceptions import DeviceError, RunLogError
 from triton_ops.processes import Child
 from triton_ops.records import Run
 from triton_ops.report.report_tables import RunComparison, comparisons_of, problem_map
 from triton_ops.report.run_facts import RaceEntry, Report, TrialRow
 from triton_ops.space import Tunable
-from triton_ops.terminal import PageServer
+from triton_ops.terminal import Page, PageServer
 from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
 

@@ -8,6 +8,7 @@ _NAMES = {
     ".facts": "Facts",
     ".interrupts": "end_at_once_when_interrupted",
     ".option_types": "folder_of option",
+    ".page": "Page",
     ".page_server": "PageServer",
     ".program": "Program",
 }
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from triton_ops.terminal.interrupts import end_at_once_when_interrupted as end_at_once_when_interrupted
     from triton_ops.terminal.option_types import folder_of as folder_of
     from triton_ops.terminal.option_types import option as option
+    from triton_ops.terminal.page import Page as Page
     from triton_ops.terminal.page_server import PageServer as PageServer
     from triton_ops.terminal.program import Program as Program
 else:

@@ -1,10 +1,7 @@
-"""Texts, plain values and pages: what they hold is what was put in, as files, terminals and browsers can take it."""
+"""Texts and plain values: what they hold is what was put in, as files and terminals can take it."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -14,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.base import Page, Sealed, counted, escaped, excerpt, gain_text, storable
+from triton_ops.base import Sealed, counted, escaped, excerpt, gain_text, storable
 from triton_ops.base.plain import DamagedError
 
 
@@ -120,35 +117,3 @@ def test_plain_values_become_a_type(one, two):
     assert Sealed.typed({"one": one, "two": [two]}, Struct).two == [two]
     assert Sealed.typed([one], tuple[int, ...]) == (one,)
     assert Sealed.typed({"two": "x", "one": 2.5}, Data, lambda kind, value: value) == Data(2.5, "x")
-
-
-TITLE, ATTACK = "A title", "</script><script>alert(1)</script>{{SCRIPTS}}"
-
-
-@pytest.mark.parametrize("asks", [True, False])
-def test_a_page_names_its_style_and_scripts_by_digest_and_its_data_is_no_markup(monkeypatch, asks):
-    parts = {
-        "page.html": "<title>{{TITLE}}</title><meta content=\"{{POLICY}}\"><style>{{STYLE}}</style>{{BODY}}{{SCRIPTS}}",
-        "base.css": "a {}", "style.css": "b {}", "elements.js": "one()", "own.js": "two()", "more.js": "three()",
-    }  # fmt: skip
-    monkeypatch.setattr(
-        Page,
-        "part",
-        staticmethod(lambda room, name: "<main>" if (room, name) == ("room", "page.html") else parts[name]),
-    )
-    html = Page(TITLE, "room", ["own.js", "more.js"], {"text": ATTACK, "n": 1.23456789}, asks=asks).html
-    data = '{"text":"' + ATTACK.replace("<", "\\u003c") + '","n":1.2346}'
-    scripts = ["one()", f"const DATA = {data};", "two()", "three()"]
-
-    def digest(text):
-        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-    assert html.endswith("".join(f"<script>{one}</script>{'' if one == 'three()' else chr(10)}" for one in scripts))
-    policy = re.search('content="([^"]*)"', html)[1].split("; ")
-    assert policy[-1] == "script-src " + " ".join(map(digest, scripts))
-    assert policy[-2] == "style-src " + digest("a {}\nb {}")
-    assert ("connect-src 'self'" in policy) == asks
-    assert policy[:4] == ["default-src 'none'", "img-src data:", "base-uri 'none'", "form-action 'none'"]
-    assert f"<title>{TITLE}</title>" in html
-    assert "<style>a {}\nb {}</style><main>" in html
-    assert json.loads(data) == {"text": ATTACK, "n": 1.2346}

@@ -17,9 +17,8 @@ import pytest
 
 from tests.browser import access_faults, opened_browser, seen
 from tests.records import ENVIRONMENT
-from triton_ops.base import Page
 from triton_ops.device import DeviceSpec
-from triton_ops.terminal import PageServer
+from triton_ops.terminal import Page, PageServer
 from triton_ops_lab.command_simulate import answers_of, grid_of, page_of
 from triton_ops_lab.simulated_ranking import Overlay, known_devices
 from triton_ops_lab.simulation import WORKLOADS

@@ -212,8 +212,9 @@ def test_the_parts_of_pages_are_found_in_an_archive(tmp_path):
     with ZipFile(tmp_path / "app.pyz", "w") as archive:
         for path in (*package.rglob("*.py"), *package.glob("*/assets/*")):
             archive.write(path, path.relative_to(package.parent))
-    code = "from triton_ops.base import Page; [Page.part(*it.split()) for it in sys.argv[2:]]; print(Page.__module__)"
+    shown = "[Page.part(*it.split()) for it in sys.argv[2:]]; print(Page.__module__)"
+    code = f"from triton_ops.terminal import Page; {shown}"
     parts = [f"triton_ops.{path.parts[-3]} {path.name}" for path in package.glob("*/assets/*")]
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, sys.argv[1]); {code}", tmp_path / "app.pyz"]
     assert len(parts) >= 10  # of the core; pages of the lab have theirs in its package
-    assert subprocess.check_output([*command, *parts], text=True, cwd=tmp_path, env={}) == "triton_ops.base.page\n"
+    assert subprocess.check_output([*command, *parts], text=True, cwd=tmp_path, env={}) == "triton_ops.terminal.page\n"

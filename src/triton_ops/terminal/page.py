@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from triton_ops.base.texts import storable
+from triton_ops.base import storable
 
-_OWN = "triton_ops.base"
+_OWN = "triton_ops.terminal"
 _DIGITS = 5  # of numbers that are not whole
 
 
