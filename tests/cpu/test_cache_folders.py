@@ -13,7 +13,8 @@ from tests.cpu.lint.test_lint_engine import written
 from triton_ops.device import Calibration
 from triton_ops.exceptions import CacheError
 from triton_ops.many.ray_engine import Piece, apply, files_of_problem
-from triton_ops.records import Quarantine, Runs
+from triton_ops.records import Quarantine
+from triton_ops.report.run_choice import run_named
 from triton_ops.space import Config
 from triton_ops.tuner.tuning import _make_folder
 from triton_ops.values import Status, Trial
@@ -156,12 +157,12 @@ def test_runs_and_configs_that_crash_of_another_user_are_not_taken_for_own_ones(
     cache = folder_of_everybody(tmp_path / "cache")
     apply(cache, [Piece(f"runs/{KEY}/{RUN}.jsonl", 0, b"{}\n")])
     crash(cache)
-    assert Runs.find(RUN, cache).exists()
+    assert run_named(RUN, cache).exists()
     assert [one.path for one in files_of_problem(cache, KEY)]
     for name in ("runs", "quarantine"):
         for one in (cache / name, *(cache / name).rglob("*")):
             os.chown(one, NOBODY, NOBODY)
     with pytest.raises(Exception, match="has no run"):
-        Runs.find(RUN, cache)
+        run_named(RUN, cache)
     assert not files_of_problem(cache, KEY)
     assert not len(Quarantine(cache / "quarantine" / "key.jsonl", cache))

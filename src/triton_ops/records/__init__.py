@@ -3,13 +3,13 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
-    ".lock_entry": "EntryOrigin LockedDevice LockEntry OriginKind",
+    ".lock_entry": "EntryOrigin LockedDevice LockedTiming LockEntry OriginKind",
     ".lockfile": "FollowedLockfile Lockfile share_lockfile winners_of",
     ".misses": "Miss Misses",
     ".pinning": "LeftOut LockChange LockPlan changes lock_of updated",
     ".recalling": "kernel_names matching may_have_records recall recalled store_in",
-    ".record": "NotedCall Record Timing",
-    ".run_log": "Finalist Head Run RunLog TrialOrigin",
+    ".record": "NotedCall Record Timing time_now",
+    ".run_log": "Finalist Head Run RunLog TrialOrigin read_head",
     ".runs": "Quarantine Runs",
     ".store": "RECORDS Codec DirectoryStore LayeredStore MemoryStore Store check_kind open_store share_records",
 }
@@ -17,6 +17,7 @@ _NAMES = {
 if TYPE_CHECKING:
     from triton_ops.records.lock_entry import EntryOrigin as EntryOrigin
     from triton_ops.records.lock_entry import LockedDevice as LockedDevice
+    from triton_ops.records.lock_entry import LockedTiming as LockedTiming
     from triton_ops.records.lock_entry import LockEntry as LockEntry
     from triton_ops.records.lock_entry import OriginKind as OriginKind
     from triton_ops.records.lockfile import FollowedLockfile as FollowedLockfile
@@ -40,11 +41,13 @@ if TYPE_CHECKING:
     from triton_ops.records.record import NotedCall as NotedCall
     from triton_ops.records.record import Record as Record
     from triton_ops.records.record import Timing as Timing
+    from triton_ops.records.record import time_now as time_now
     from triton_ops.records.run_log import Finalist as Finalist
     from triton_ops.records.run_log import Head as Head
     from triton_ops.records.run_log import Run as Run
     from triton_ops.records.run_log import RunLog as RunLog
     from triton_ops.records.run_log import TrialOrigin as TrialOrigin
+    from triton_ops.records.run_log import read_head as read_head
     from triton_ops.records.runs import Quarantine as Quarantine
     from triton_ops.records.runs import Runs as Runs
     from triton_ops.records.store import RECORDS as RECORDS

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, ClassVar
 
-import msgspec
-
-from triton_ops.base import Count, Frozen, Host, NotNegative, Plain, cached_property, canonical_json
-from triton_ops.records.record import NotedCall, Record, Timing, time_now
+from triton_ops.base import Count, Frozen, NotNegative, Plain, cached_property, canonical_json
+from triton_ops.records.record import NotedCall, Record
 from triton_ops.space import Config
-from triton_ops.values import Argument, Key, Mapper, Range, Trial
+from triton_ops.values import Argument, Key, Mapper, Range
 
 
 class OriginKind(Enum):
@@ -195,11 +193,6 @@ class LockEntry:
             ranges=ranges, ignored=tuple(sorted(ignored)), call=call,
         )  # fmt: skip
 
-    def expecting(self, config: Config, default: Config, why: str, identity: Mapping[str, str]) -> LockEntry:
-        """The entry with a config that a model has chosen, for the kernel of an identity."""
-        origin = EntryOrigin(kind=OriginKind.EXPECTED, detail=why, created=time_now(), versions=Host.versions())
-        return replace(self, config=config, default=default, measured=None, identity=dict(identity), origin=origin)
-
     @cached_property
     def place(self) -> tuple[Any, ...]:
         """The order of the entries of a file: kernel, device, extents as numbers, then everything that is looked up.
@@ -234,45 +227,6 @@ class LockEntry:
         mine, theirs = Mapper.extents_of(self.problem), Mapper.extents_of(key.problem)
         pairs = [(max(mine[each.extents[0]], 1), max(theirs[each.extents[0]], 1)) for each in self.ranges]
         return sum(abs(math.log2(a / b)) for a, b in pairs)
-
-    def after_race(
-        self, key: Key, config: Config, trial: Trial, default: Trial | None, repaired: str = ""
-    ) -> LockEntry:
-        """The entry with the config that a race has proven, by `trial`, with the versions and the driver of `key`.
-
-        `repaired` is why it takes the place of another one; empty if it does not.
-        """
-        measured = LockedTiming(
-            cache_state=key.cache_state if self.measured is None else self.measured.cache_state,
-            mode=trial.best_measurement.mode, median_ms=trial.median_ms,
-            default_ms=default.median_ms if default is not None and default.ok else None,
-            gain=None if default is None else default.over(trial),
-        )  # fmt: skip
-        origin = replace(self.origin, created=time_now(), driver=key.device.get("driver"), versions=Host.versions())
-        if repaired or origin.expected:
-            kind = OriginKind.REPAIRED if repaired else OriginKind.RACE
-            origin = replace(origin, kind=kind, detail=repaired, form="")
-        parts = {} if self.source else Key.source_of(key.identity)
-        identity = {name: text for name, text in key.identity.items() if name not in parts}
-        return replace(self, config=config, measured=measured, identity=identity, origin=origin)
-
-    def record_after(self, record: Record, trial: Trial, default: Trial | None) -> Record:
-        """The record of the tune, for the versions and the driver under which a race has proven this entry, by `trial`.
-
-        The kernel and the grid are those of the record.
-        """
-        own = Key.source_of(record.key.identity)
-        device = {**record.key.device, "driver": self.origin.driver}
-        beside = default is not None and default.ok and default.config == record.default
-        return replace(
-            record, key=replace(record.key, identity={**self.identity, **own}, device=device), winner=self.config,
-            timing=Timing.of(trial.best_measurement), mode=trial.best_measurement.mode, resources=trial.resources,
-            default_timing=Timing.of(default.best_measurement) if default is not None and beside else None,
-            raced_gain=None if self.measured is None else self.measured.gain, gain_interval=None, ties=(),
-            confidence="ok", created=self.origin.created, versions=dict(self.origin.versions),
-            contents=msgspec.UNSET,  # it raced on one content alone
-            notes=(*record.notes, f"it raced again under other versions, {self.origin.created}"),
-        )  # fmt: skip
 
     def drift(self, key: Key) -> tuple[str, ...]:
         """Versions and the driver that differ from when the config was found, each as `name: then | now`."""

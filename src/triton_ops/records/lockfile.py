@@ -248,30 +248,6 @@ class Lockfile:
         with LockfileError.when(f"{target} cannot be written", hint="name another file"):
             NamedFile(target).write(self.text)
 
-    def add_to(self, path: Path, *, replaces: bool = False) -> tuple[int, list[tuple[LockEntry, LockEntry | None]]]:
-        """Add the entries to a lockfile; return how many are new, and what differs, as it was there and as it is here.
-
-        An entry differs if its config is another one here, whatever source of the kernel it is for, or if one of the
-        same origin is no longer here. It stays as it was, unless it is to be replaced.
-        """
-        with Lockfile.editing(path):
-            before = Lockfile.read(path, or_empty=True)
-            new = {_problem_of(entry): entry for entry in self.entries}
-            origins = {(entry.kernel, entry.device, entry.origin.source) for entry in self.entries}
-            pairs = [(old, new.get(_problem_of(old))) for old in before.entries]
-            differs = [
-                (old, now)
-                for old, now in pairs
-                if (now and now.config != old.config)
-                or (now is None and (old.kernel, old.device, old.origin.source) in origins)
-            ]
-            old_ones = [old for old, _ in differs] if replaces else []
-            remainder = replace(before, entries=tuple(entry for entry in before.entries if entry not in old_ones))
-            there = set(map(_problem_of, remainder.entries))
-            additions = tuple(entry for problem, entry in new.items() if problem not in there)
-            Lockfile.merged([remainder, replace(self, entries=additions)]).write(path)
-        return len(new.keys() - set(map(_problem_of, before.entries))), differs
-
     @staticmethod
     @contextmanager
     def editing(path: str | os.PathLike[str]) -> Iterator[None]:
@@ -322,10 +298,6 @@ class Lockfile:
             for entry in lock.entries:
                 entries.setdefault(entry.place, entry)
         return Lockfile(tuple(devices.values()), tuple(entries.values()))
-
-
-def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
-    return entry.kernel, entry.device, canonical_json([dict(entry.problem), list(entry.ignored)])
 
 
 def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, bool, float, bool]:

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 from triton_ops.base import StoredFile
 from triton_ops.exceptions import SettingsError
-from triton_ops.records import Run, Runs
+from triton_ops.records import Run
 from triton_ops.report.live import page_of
 from triton_ops.report.report_tables import SHOWN, RunComparison, add_comparisons, add_run, comparisons_of, problem_map
+from triton_ops.report.run_choice import newest_of, run_named
 from triton_ops.report.run_facts import RaceEntry, Report
 from triton_ops.ship import as_target
 from triton_ops.terminal import Facts, folder_of, option
@@ -144,5 +145,5 @@ def _paths(texts: Sequence[str], folder: Path, *, every: bool) -> list[Path]:
     for text in texts:
         is_target = text.rpartition(":")[0].endswith(".py") and not StoredFile(Path(text)).exists
         name = as_target(named_object(text)).name if is_target else text
-        paths += Runs.newest_of(name, folder) if every else [Runs.find(name, folder)]
+        paths += newest_of(name, folder) if every else [run_named(name, folder)]
     return paths

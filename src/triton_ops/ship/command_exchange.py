@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from triton_ops.base import counted, gain_text
+from triton_ops.base import canonical_json, counted, gain_text
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import Lockfile, LockPlan
+from triton_ops.records import LockEntry, Lockfile, LockPlan
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.portfolio import Portfolio, choose_portfolio
 from triton_ops.ship.table import Format, Names, Table
@@ -124,7 +124,7 @@ def import_command(
     there = [entry for entry in Lockfile.read(lockfile, or_empty=True).entries if entry.place in places]
     for other, number in Counter(entry.origin.source for entry in there if entry.origin.source != source).items():
         tell(f"{number} rows are there already, from {other}")
-    count, differs = new.add_to(lockfile, replaces=replaces)
+    count, differs = _add(new, lockfile, replaces=replaces)
     for was, now in differs:
         after = Config(dict(sorted(now.config.items()))) if now else "no longer in the table"  # in a lockfile's order
         tell(f"{'replaced' if replaces else 'differs'}: {was.label or was.kernel}: {was.config} | {after}")
@@ -135,6 +135,35 @@ def import_command(
         "remarks": table.notes, "facts": dict(table.facts),
     }  # fmt: skip
     return Facts("imported table", data).lines(f"{len(new.entries)} rows read, {count} added to {lockfile}")
+
+
+def _add(new: Lockfile, path: Path, *, replaces: bool) -> tuple[int, list[tuple[LockEntry, LockEntry | None]]]:
+    """Add entries to a lockfile; return how many are new, and what differs, as it was there and as it is here.
+
+    An entry differs if its config is another one here, whatever source of the kernel it is for, or if one of the
+    same origin is no longer here. It stays as it was, unless it is to be replaced.
+    """
+    with Lockfile.editing(path):
+        before = Lockfile.read(path, or_empty=True)
+        by_problem = {_problem_of(entry): entry for entry in new.entries}
+        origins = {(entry.kernel, entry.device, entry.origin.source) for entry in new.entries}
+        pairs = [(old, by_problem.get(_problem_of(old))) for old in before.entries]
+        differs = [
+            (old, now)
+            for old, now in pairs
+            if (now and now.config != old.config)
+            or (now is None and (old.kernel, old.device, old.origin.source) in origins)
+        ]
+        old_ones = [old for old, _ in differs] if replaces else []
+        remainder = replace(before, entries=tuple(entry for entry in before.entries if entry not in old_ones))
+        there = set(map(_problem_of, remainder.entries))
+        additions = tuple(entry for problem, entry in by_problem.items() if problem not in there)
+        Lockfile.merged([remainder, replace(new, entries=additions)]).write(path)
+    return len(by_problem.keys() - set(map(_problem_of, before.entries))), differs
+
+
+def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
+    return entry.kernel, entry.device, canonical_json([dict(entry.problem), list(entry.ignored)])
 
 
 def look_up_command(

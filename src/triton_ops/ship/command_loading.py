@@ -30,6 +30,7 @@ from triton_ops.many import Job, JobPlace, ListedTune, ManyResult, ProblemOutcom
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, Miss, Misses, NotedCall, store_in
 from triton_ops.request import TuneOptions, TuneProblem, TuneRequest
 from triton_ops.settings import cache_folder
+from triton_ops.ship.raced_entry import expecting
 from triton_ops.ship.targets import BoundEntry, Targets, as_target, bound, check_given, is_declared, kernel_in, specs_of
 from triton_ops.ship.verification import Verdict, repaired, verify
 from triton_ops.space import Config
@@ -378,7 +379,7 @@ def _expected(
     except TritonKernelError as error:
         return error
     default, pick = expectation.pair
-    entry = case.entry.expecting(pick, default, expectation.text, case.kernel.identity)
+    entry = expecting(case.entry, pick, default, expectation.text, case.kernel.identity)
     refused = replace(case, entry=entry).why_invalid(Lockfile((case.device,), (entry,)))
     return entry if refused is None else SpaceError(refused)
 

@@ -50,6 +50,7 @@ from triton_ops.records import (
 from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.settings import cache_folder
 from triton_ops.ship.preparing import EntryProgram, checked, compiled
+from triton_ops.ship.raced_entry import after_race, record_after
 from triton_ops.ship.targets import BoundEntry, Targets, bound
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.timing import Interval
@@ -369,7 +370,7 @@ def repaired(
             assert race is not None  # the last race that it has stood, whose default may be the entry's config
             trial = trial_of(race, becomes.config)
             assert trial is not None
-            record = becomes.record_after(by_tune[verdict.entry.origin.tune], trial, race.default)
+            record = record_after(becomes, by_tune[verdict.entry.origin.tune], trial, race.default)
             store_in(str(folder)).put(record)
         yield verdict
 
@@ -529,7 +530,7 @@ class _Case:
         if high > _UNTOLD:
             why = "; ".join(dict.fromkeys(filter(None, (reason, last.unproven))))
             return replace(verdict, outcome="not measured", reason=f"it is not known if it holds: {why}")
-        becomes = entry.after_race(self.key, entry.config, times, race.default)
+        becomes = after_race(entry, self.key, entry.config, times, race.default)
         return replace(verdict, outcome="ok", reason=reason, result=last, becomes=becomes)
 
     def _repaired(self, lock: Lockfile, verdict: Verdict, race: TuningResult, rival: Config, why: str) -> Verdict:
@@ -537,7 +538,7 @@ class _Case:
         entry = verdict.entry
         own, winner = trial_of(race, entry.config), trial_of(race, rival)
         assert winner is not None  # it has won
-        becomes = entry.after_race(self.key, rival, winner, race.default, why)
+        becomes = after_race(entry, self.key, rival, winner, race.default, why)
         entries = tuple(becomes if each == entry else each for each in lock.entries)
         refused = replace(self.bound, entry=becomes).why_invalid(replace(lock, entries=entries))
         if refused is not None:

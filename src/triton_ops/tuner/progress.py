@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +13,7 @@ from triton_ops.base import Host, bar_console, escaped, require
 from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.exceptions import DeviceError, SettingsError, TuningFailedError
-from triton_ops.records import NotedCall, Record, Timing
+from triton_ops.records import NotedCall, Record, Timing, time_now
 from triton_ops.request import Budget, Effort, TuneRequest
 from triton_ops.space import Config, SpaceSize
 from triton_ops.timing import GuardSummary
@@ -57,7 +56,7 @@ def record_of(
         confidence=guard.confidence_reason if guard.confidence == "low" and outcome.compared else outcome.confidence,
         guard=msgspec.json.decode(msgspec.json.encode(guard)),  # with lists, as a record that is read has them
         resources=winner.resources, space=request.space.fingerprint, stopped=stopped, elapsed_s=round(elapsed_s, 3),
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"), versions=Host.versions(), run=run,
+        created=time_now(), versions=Host.versions(), run=run,
         place=facts.place, notes=(*facts.notes, *notes), waited_s=round(facts.waited_s, 3), call=call, tunes=tunes,
     ).with_tune(effort, outcome.trials, facts.against, request.reference_fingerprint or None).with_contents(
         request.contents_fingerprint, outcome.contents

@@ -17,7 +17,8 @@ from tests.data.earlier import kernels
 from triton_ops import FunctionKernel, TritonKernel, recall, tune
 from triton_ops.backend import Source
 from triton_ops.cli.app import main
-from triton_ops.records import Lockfile, Misses, Run, Runs, store_in
+from triton_ops.records import Lockfile, Misses, Run, store_in
+from triton_ops.report.run_choice import run_named
 from triton_ops.request import TuneProblem
 from triton_ops.values import Key
 
@@ -118,7 +119,7 @@ def test_the_winner_of_a_triton_kernel_is_recalled(interpreted, folder):
 
 def test_run_logs_are_read_to_their_end(folder):
     for record in store_in(str(folder)):
-        run = Run.read(Runs.find(record.run, folder))
+        run = Run.read(run_named(record.run, folder))
         assert (run.head.key, run.end.record.winner) == (record.key, record.winner)
         assert len(run.trials) == record.totals["ok"]
         assert len(run.path.read_text().splitlines()) == 1 + len(run.events)

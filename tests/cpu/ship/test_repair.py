@@ -20,6 +20,7 @@ from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lo
 from triton_ops.records.lock_entry import EntryOrigin, OriginKind
 from triton_ops.records.pinning import updated
 from triton_ops.ship import verification
+from triton_ops.ship.raced_entry import expecting
 from triton_ops.ship.targets import Targets
 from triton_ops.ship.verification import Verdict, _written, cause, repair, serve_idle
 from triton_ops.space import Config
@@ -172,7 +173,7 @@ def test_entries_of_other_versions_or_edited_ones_race_first_and_long_launches_b
 def test_a_config_that_was_only_expected_is_measured_once_a_race_has_confirmed_it(times_ms, tmp_path):
     times_ms[4, 2, 1] = 8.0
     lock = lock_for(record_of(2))
-    expected = lock.entries[0].expecting(Config(tile=2, other=1), Config(tile=1, other=1), "by a model", {})
+    expected = expecting(lock.entries[0], Config(tile=2, other=1), Config(tile=1, other=1), "by a model", {})
     (verdict,) = repaired(replace(lock, entries=(expected,)), tmp_path)
     assert (verdict.outcome, verdict.becomes.origin.source, verdict.becomes.config["tile"]) == ("ok", "race", 2)
     assert verdict.becomes.measured.median_ms < 9
@@ -182,7 +183,7 @@ def test_the_values_of_a_problem_that_an_operation_makes_are_its_own_and_others_
     pytest.importorskip("torch")
     for label, outcome in (("8", "ok"), ("of somebody", "not measured")):
         entry = LockEntry.asked(Key.of(sliced.problem((8,)), sliced.kernel.identity, probe("cpu")))
-        entry = replace(entry.expecting(Config(way=1), Config(way=1), "", sliced.kernel.identity), label=label)
+        entry = replace(expecting(entry, Config(way=1), Config(way=1), "", sliced.kernel.identity), label=label)
         device = lock_for(record_of(2)).devices[0]
         lock = Lockfile((device,), (replace(entry, device=device.alias),))
         (verdict,) = repair(lock, Targets([sliced]), tmp_path, "cpu", listener=Silent())
