@@ -508,9 +508,11 @@ def serving_table() -> str:
     sources = []
     for path in SERVING:
         document = json.loads(path.read_text())
-        for before in (True, False):
-            if tables := [each for each in document["tables"] if bool(each["served_before"]) == before]:
-                rows.append(_served(path.stem, before, tables))
+        groups = {
+            before: [each for each in document["tables"] if bool(each["served_before"]) == before]
+            for before in (True, False)
+        }
+        rows += [_served(path.stem, before, tables) for before, tables in groups.items() if tables]
         if beside := document.get("beside"):
             sources.append(
                 f"vLLM's own way took {beside['seconds']:.0f} s for {beside['tried']} of its {beside['configs']} "

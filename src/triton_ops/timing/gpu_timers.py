@@ -158,8 +158,8 @@ class _QueuedTimer:
 class EventTimer(_QueuedTimer):
     """An event pair around each launch: for launches of 0.2 ms and more.
 
-    The resolution is that of the device's events; benchmarks/timing/README.md has the figure for an H200. `cold` takes a
-    launch's argument sets in turn, and flushes where there is only one set.
+    The resolution is that of the device's events; benchmarks/timing/README.md has the figure for an H200. `cold` takes
+    a launch's argument sets in turn, and flushes where there is only one set.
     """
 
     def __init__(self, device: str = "cuda", *, cache: Cache = "flushed", duty: float = DUTY) -> None:
