@@ -18,8 +18,9 @@ import triton
 import triton.language as tl
 
 from benchmarks.kernels.gluon_mlp import gluon_mlp
-from triton_ops.backend import Arguments, FormsKernel, StandIn, TritonKernel, matrix_descriptor
+from triton_ops.backend import Arguments, StandIn, TritonKernel, matrix_descriptor
 from triton_ops.values import TensorSpec
+from triton_ops_kernels import FormsKernel
 from triton_ops_kernels.gated_mlp import operation
 from triton_ops_kernels.jit import activated, put, tile_of
 from triton_ops_kernels.tiles import programs_for

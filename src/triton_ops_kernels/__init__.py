@@ -24,6 +24,7 @@ _NAMES = {
     ".call": "validate_eps validate_head_dim validate_positive_dimensions",
     ".choosers": "chooser",
     ".command_kernels": "bench_kernels",
+    ".composed": "FormsKernel StagedKernel",
     ".fp8_format": "FP8Format",
     ".fp8_quantize": "dequantize_fp8 quantize_fp8 quantize_fp8_with_overflow_handling",
     ".gated_mlp": "fused_gated_mlp",
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from triton_ops_kernels.call import validate_positive_dimensions as validate_positive_dimensions
     from triton_ops_kernels.choosers import chooser as chooser
     from triton_ops_kernels.command_kernels import bench_kernels as bench_kernels
+    from triton_ops_kernels.composed import FormsKernel as FormsKernel
+    from triton_ops_kernels.composed import StagedKernel as StagedKernel
     from triton_ops_kernels.fp8_format import FP8Format as FP8Format
     from triton_ops_kernels.fp8_quantize import dequantize_fp8 as dequantize_fp8
     from triton_ops_kernels.fp8_quantize import quantize_fp8 as quantize_fp8

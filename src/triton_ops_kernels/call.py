@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from triton_ops.backend import Kernel, Operation
+from triton_ops.backend import Operation
 from triton_ops.base import require
 from triton_ops.dispatch import ShippedKernel, beside
 from triton_ops.exceptions import (
@@ -27,6 +27,8 @@ from triton_ops.values import TensorSpec, is_fake
 
 if TYPE_CHECKING:
     import torch
+
+    from triton_ops_kernels.composed import Form, FormsKernel
 
 
 def validate_positive_dimensions(**dimensions: object) -> None:
@@ -150,7 +152,7 @@ class OwnConfigs:
 
 
 def shipped(
-    name: str, kernel: Kernel, problems: ModuleType,
+    name: str, kernel: Form | FormsKernel, problems: ModuleType,
     fits: Callable[[Config, Mapping[str, Any], bool], Config] | None = None, *, part: str = "",
 ) -> ShippedKernel:  # fmt: skip
     """The kernel that a file `problems` declares; what belongs to a `part` of it, as `gradient`, begins with that.

@@ -283,7 +283,10 @@ def test_the_reference_names_every_command_and_option():
         assert f"`{name}` ({trials}{budget.seconds:g} s)" in text
 
 
-MOST_TAKEN = {"kernels": 46, "lab": 88, "lint": 44, "serving": 37, "torch": 46}
+MOST_TAKEN = {
+    "kernels": 48,  # kernels of several forms or launches are among them: they are a `CompiledByTriton`
+    "lab": 88, "lint": 44, "serving": 37, "torch": 46,
+}  # fmt: skip
 """How many names of the core a package may take; it falls, and rises by a line that says why."""
 
 

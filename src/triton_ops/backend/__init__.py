@@ -5,7 +5,6 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 _NAMES = {
     ".callables": "FunctionKernel Source",
     ".compilers": "Compiler CompilerNeeds CompilesAhead PackedCompiler",
-    ".composed": "FormsKernel StagedKernel",
     ".constant_roles": "SourceRoles",
     ".descriptors": "matrix_descriptor",
     ".kernel_source": "KernelSource last_name",
@@ -23,7 +22,7 @@ _NAMES = {
     ".taken": "launches_are_taken launches_taken replaced",
     ".triton_compiler": "Built TritonCompiler",
     ".triton_kernel": "TritonKernel",
-    ".triton_process": "ScratchAllocator TritonProcess assembler_in_use installed_assemblers loaded use_ptxas",
+    ".triton_process": "ScratchAllocator TritonProcess assembler_in_use installed_assemblers use_ptxas",
 }
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.compilers import CompilerNeeds as CompilerNeeds
     from triton_ops.backend.compilers import CompilesAhead as CompilesAhead
     from triton_ops.backend.compilers import PackedCompiler as PackedCompiler
-    from triton_ops.backend.composed import FormsKernel as FormsKernel
-    from triton_ops.backend.composed import StagedKernel as StagedKernel
     from triton_ops.backend.constant_roles import SourceRoles as SourceRoles
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
     from triton_ops.backend.kernel_source import KernelSource as KernelSource
@@ -71,7 +68,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.triton_process import TritonProcess as TritonProcess
     from triton_ops.backend.triton_process import assembler_in_use as assembler_in_use
     from triton_ops.backend.triton_process import installed_assemblers as installed_assemblers
-    from triton_ops.backend.triton_process import loaded as loaded
     from triton_ops.backend.triton_process import use_ptxas as use_ptxas
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -56,6 +56,7 @@ from triton_ops.base import BoundedDict, NamedFile, fingerprint, installed_versi
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.settings import triton_options, triton_program
 from triton_ops.space import Config
+from triton_ops.values import Key
 
 _MOST_KEPT = 256  # callables, which live as long as they are kept
 
@@ -118,6 +119,11 @@ class Source:
         texts = {name: source.fingerprint for name, source in sources.items()}
         unknown = {} if whole.unknown is None else {"unknown": whole.unknown}
         return {**({"source": whole.fingerprint} if whole.by_content else texts), **unknown}
+
+    @staticmethod
+    def of_forms(forms: Mapping[str, Source]) -> dict[str, str]:
+        """The parts that the forms of a kernel have in its identity, by the names of the forms."""
+        return {f"{Key.FORM}{name}": source.fingerprint for name, source in forms.items()}
 
 
 _sources = BoundedDict[int, tuple[Any, Source, list[ReadValue]]](_MOST_KEPT)

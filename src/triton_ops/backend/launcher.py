@@ -41,7 +41,7 @@ from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable
 from triton_ops.backend.taken import Take, launches_are_taken, launches_taken, replaced
 from triton_ops.backend.triton_compiler import Built
-from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded
+from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess
 from triton_ops.base import ForkSafeLock, cached_property, fingerprint, require, warn
 from triton_ops.device import Target, gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
@@ -462,7 +462,7 @@ class LauncherKernel(CompiledByTriton):
         if self.interpreted:
             return self.at_launch(config)
         try:
-            _, facts = loaded(lambda: self.lowered(config, arguments))
+            _, facts = self.loaded(config, arguments)
         except TargetError as error:
             warn("%s is compiled when it is launched: %s", self.name, error.message)
             return self.at_launch(config, launches=False)

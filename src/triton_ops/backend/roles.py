@@ -25,7 +25,7 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from triton_ops.base import escaped, require
+from triton_ops.base import escaped, fingerprint, require
 from triton_ops.device import Target
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TritonKernelError, UnsupportedDtypeError
 from triton_ops.space import Config, Members
@@ -37,6 +37,7 @@ _COMPILE = (
 )  # fmt: skip
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
 _COMPILER = "triton_ops.backend.triton_compiler"  # imported where something is compiled ahead
+_PROCESS = "triton_ops.backend.triton_process"  # imported where something is loaded
 _LONGEST_TEXT = 400
 _NO_MEANING = re.compile(r"(?<= object) at 0x[0-9a-f]+(?=>)|^Set TORCHDYNAMO_VERBOSE=1 .*", re.MULTILINE)
 _LONGEST_TRACE = 8_000
@@ -81,6 +82,11 @@ class CandidateError(Exception):
                 message = f"the compiler cannot write its files: {error}; its disk cache is {cache}"
                 return CacheError(message, hint="make room there, or name another folder with TRITON_CACHE_DIR")
         return cls.of(error, Status.COMPILE)
+
+    @classmethod
+    def not_as_python(cls, kernel: str) -> CandidateError:
+        """The failure of a kernel that has no form in Python."""
+        return cls(Status.COMPILE, f"{kernel} cannot run as Python, as TRITON_INTERPRET asks for")
 
     @staticmethod
     def trace_of(error: BaseException) -> str:
@@ -452,9 +458,22 @@ class CompiledByTriton(ABC):
         Raises `TargetError`, with the reason, where this kernel cannot be compiled without being launched.
         """
 
-    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:  # noqa: ARG002
-        """Names all that a launch of a compiled config is; None where it is not known."""
+    def loaded(self, config: Config, arguments: Arguments) -> tuple[Sequence[Any], dict[str, Any]]:
+        """What `lowered` gives, loaded on the device, and what an `Executable` has of it; raises as `compile`."""
+        result: tuple[Sequence[Any], dict[str, Any]] = importlib.import_module(_PROCESS).loaded(
+            lambda: self.lowered(config, arguments)
+        )
+        return result
+
+    def launch_parts(self, config: Config, arguments: Arguments) -> Sequence[object] | None:  # noqa: ARG002
+        """What a config's launch is beside its code, as grid and plain arguments; None where it is not known."""
         return None
+
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
+        """The name of all that a launch of a compiled config is; None if the machine code or the rest is not known."""
+        if resources is None or resources.binary is None or (parts := self.launch_parts(config, arguments)) is None:
+            return None
+        return fingerprint([resources.binary, resources.shared_bytes, *parts])
 
     @property
     def process_imports(self) -> tuple[str, ...]:

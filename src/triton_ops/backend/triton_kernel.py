@@ -20,8 +20,8 @@ from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_k
 from triton_ops.backend.origins import Layers, is_gluon, missing_parameters, without_autotune
 from triton_ops.backend.portable import settled
 from triton_ops.backend.roles import Arguments, CompiledByTriton, Executable, PreparedCall
-from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded
-from triton_ops.base import Frozen, fingerprint, require
+from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess
+from triton_ops.base import Frozen, require
 from triton_ops.exceptions import (
     ConfigCollisionError,
     ConfigValueError,
@@ -30,7 +30,6 @@ from triton_ops.exceptions import (
     UnknownTunableError,
 )
 from triton_ops.space import LAUNCH_OPTIONS, Config
-from triton_ops.values import Resources
 
 Hook: TypeAlias = Callable[[dict[str, Any]], Any]
 
@@ -332,7 +331,7 @@ class TritonKernel(CompiledByTriton):
         """
         if self.interpreted:
             return self.executable(config)
-        (kernel,), facts = loaded(lambda: self.lowered(config, arguments))
+        (kernel,), facts = self.loaded(config, arguments)
         executable = self.executable(config, scratch=bool(getattr(kernel.metadata, "global_scratch_size", 1)))
         return replace(executable, key=self.program_key(config, arguments, facts["resources"]), **facts)
 
@@ -393,19 +392,14 @@ class TritonKernel(CompiledByTriton):
         """The arguments of a call by name."""
         return {**dict(zip(self.function.arg_names, arguments.positional, strict=False)), **arguments.keyword}
 
-    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
-        """The name of all that a launch of a compiled config is: machine code, shared memory, grid and plain arguments.
+    def launch_parts(self, config: Config, arguments: Arguments) -> Sequence[object] | None:
+        """The grid and plain arguments of a config's launch.
 
-        None if the machine code is not known, the grid function raises, heuristics compute a plain argument, or a hook
-        may do anything before the launch. Tensors may be stand-ins without memory.
+        None if the grid function raises, heuristics compute a plain argument, or a hook may do anything before the
+        launch. Tensors may be stand-ins without memory.
         """
         plain = {param.name for param in Layers.of(self.function)[-1].params if not param.is_constexpr}
-        if (
-            resources is None
-            or resources.binary is None
-            or plain.intersection(Layers.heuristics(self.function))
-            or self.pre_hook
-        ):
+        if plain.intersection(Layers.heuristics(self.function)) or self.pre_hook:
             return None
         if (grid := self.extents(config, arguments)) is None:
             return None
@@ -415,7 +409,7 @@ class TritonKernel(CompiledByTriton):
             return None
         values = sorted((name, repr(value)) for name, value in config.items() if name in plain)
         blocks = sorted((name, own_arguments.keyword[name].block_shape) for name in self.descriptors)
-        return fingerprint([resources.binary, resources.shared_bytes, grid, values, *blocks])
+        return [grid, values, *blocks]
 
     def extents(self, config: Config, arguments: Arguments) -> list[int] | None:
         """The extents of the grid; None where its function raises, as where it asks for what heuristics compute."""

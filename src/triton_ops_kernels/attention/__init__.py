@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import FormsKernel, LauncherKernel
+from triton_ops.backend import LauncherKernel
 from triton_ops.base import require
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ConfigValueError, SettingsError, ShapeMismatchError
@@ -15,6 +15,7 @@ from triton_ops.values import TensorSpec
 from triton_ops_kernels import call
 from triton_ops_kernels.attention import kernel, problems
 from triton_ops_kernels.attention.kernel import LOG2_E, dkv_kernel, dq_kernel, inner_kernel
+from triton_ops_kernels.composed import FormsKernel
 from triton_ops_kernels.jit import INTERPRETED
 from triton_ops_kernels.tiles import check_loads, check_reach, describable, padded
 

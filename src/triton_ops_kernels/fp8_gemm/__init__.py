@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import FormsKernel, TritonKernel
+from triton_ops.backend import TritonKernel
 from triton_ops.base import require
 from triton_ops.dispatch import compilable
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 from triton_ops_kernels import call
+from triton_ops_kernels.composed import FormsKernel
 from triton_ops_kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype
 from triton_ops_kernels.fp8_gemm import kernel, problems
 from triton_ops_kernels.fp8_quantize import quantize_fp8

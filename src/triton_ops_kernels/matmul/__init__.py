@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import StagedKernel, TritonKernel
+from triton_ops.backend import TritonKernel
 from triton_ops.base import require
 from triton_ops.dispatch import compilable
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 from triton_ops_kernels import call
+from triton_ops_kernels.composed import StagedKernel
 from triton_ops_kernels.jit import INTERPRETED
 from triton_ops_kernels.matmul import kernel, problems
 from triton_ops_kernels.tiles import check_loads

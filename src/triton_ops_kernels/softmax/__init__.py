@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import StagedKernel, TritonKernel
+from triton_ops.backend import TritonKernel
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops_kernels import call
+from triton_ops_kernels.composed import StagedKernel
 from triton_ops_kernels.jit import INTERPRETED
 from triton_ops_kernels.softmax import kernel, problems
 

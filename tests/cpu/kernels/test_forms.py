@@ -21,11 +21,12 @@ from triton_ops import (  # noqa: E402
     UnknownTunableError,
     tune,
 )
-from triton_ops.backend import Arguments, FormsKernel, Packed, TritonCompiler, TritonKernel, matrix_descriptor  # noqa: E402
+from triton_ops.backend import Arguments, Packed, TritonCompiler, TritonKernel, matrix_descriptor  # noqa: E402
 from triton_ops.device import DeviceSpec, Target  # noqa: E402
 from triton_ops.space import Choice, Config  # noqa: E402
 from triton_ops.values import Resources  # noqa: E402
-from triton_ops_kernels.fp8_gemm import operation as fp8_gemm  # noqa: E402  # noqa: E402
+from triton_ops_kernels import FormsKernel  # noqa: E402
+from triton_ops_kernels.fp8_gemm import operation as fp8_gemm  # noqa: E402
 from triton_ops_kernels.fp8_gemm import problems as fp8_problems  # noqa: E402
 from triton_ops_kernels.fp8_gemm.problems import gluon_forms  # noqa: E402
 

@@ -16,7 +16,7 @@ from benchmarks.shipped import package_data
 import triton_ops_kernels as kernels
 from tests.near import drawn
 from triton_ops import exceptions, on_miss, share_lockfile
-from triton_ops.backend import FormsKernel, callables
+from triton_ops.backend import callables
 from triton_ops.base import host
 from triton_ops.benchmark.command_bench import BenchRequest, bench_contestants
 from triton_ops.device import DeviceSpec
@@ -31,7 +31,7 @@ from triton_ops.request import TuneOptions, TuneProblem, request
 from triton_ops.space import Config
 from triton_ops.typed import TypedProblem
 from triton_ops.values import Key
-from triton_ops_kernels import tiles
+from triton_ops_kernels import FormsKernel, tiles
 
 pytestmark = pytest.mark.triton
 

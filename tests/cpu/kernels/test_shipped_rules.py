@@ -9,12 +9,12 @@ import pytest
 pytest.importorskip("triton")
 
 from tests.cpu.backend.test_rules import X, filled, verdict
-from triton_ops.backend import Arguments, FormsKernel, TritonCompiler, TritonKernel
+from triton_ops.backend import Arguments, TritonCompiler, TritonKernel
 from triton_ops.device import Target
 from triton_ops.device.datasheets import TARGETS
 from triton_ops.space import Config
 from triton_ops.values import Status
-from triton_ops_kernels import load, names
+from triton_ops_kernels import FormsKernel, load, names
 from triton_ops_kernels.matmul import plain
 
 pytestmark = pytest.mark.triton

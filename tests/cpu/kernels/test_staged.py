@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops.backend import Arguments, StagedKernel, TritonCompiler, TritonKernel
+from triton_ops.backend import Arguments, TritonCompiler, TritonKernel
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.space import Config
 from triton_ops.values import Resources, TensorSpec
-from triton_ops_kernels import load
+from triton_ops_kernels import StagedKernel, load
 from triton_ops_kernels.matmul.kernel import grid, host_descriptors, parts_elements, shares_tiles, sum_grid
 
 pytestmark = pytest.mark.triton

@@ -16,15 +16,19 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from triton_ops.backend.callables import Source
-from triton_ops.backend.launcher import LauncherKernel
-from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable, StandIn
-from triton_ops.backend.triton_kernel import TritonKernel
-from triton_ops.backend.triton_process import loaded
-from triton_ops.base import fingerprint, require
+from triton_ops.backend import (
+    Arguments,
+    CandidateError,
+    CompiledByTriton,
+    Executable,
+    LauncherKernel,
+    Source,
+    TritonKernel,
+)
+from triton_ops.base import require
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
-from triton_ops.values import Key, Resources, Status, TensorSpec
+from triton_ops.values import TensorSpec
 
 Form: TypeAlias = "TritonKernel | StagedKernel | LauncherKernel"
 
@@ -69,11 +73,12 @@ class ComposedKernel(CompiledByTriton):
     @property
     def cache_key(self) -> str:
         """Triton's name for the sources of all."""
-        return fingerprint([each.cache_key for each in self._members])
+        return " ".join(each.cache_key for each in self._members)
 
 
 _PROGRAMS = "programs"  # the parameter of the second kernel that is told how many programs the first launch had
 _ANY = 1  # no part of the code: a parameter that Triton must not specialise on
+_LIGHT = Arguments((TensorSpec((1,), "float32"),)).described(light=True)  # the scratch, where nothing has memory
 
 
 @dataclass(frozen=True)
@@ -141,8 +146,7 @@ class StagedKernel(ComposedKernel):
         if not self._is_staged(config, arguments):
             return self.first.lowered(config, arguments)
         like = self._meta(config, arguments)[self.outputs[0]]
-        light = isinstance(like, StandIn)
-        scratch = StandIn.of(TensorSpec((1,), "float32")) if light else self._memory(like.device, 1)
+        scratch = self._memory(like.device, 1) if Arguments.is_tensor(like) else _LIGHT.positional[0]
         first, second, own = self._parts(config, arguments, scratch, _ANY)
         return [*self.first.lowered(config, first), *self.second.lowered(own, second)]
 
@@ -152,7 +156,7 @@ class StagedKernel(ComposedKernel):
             return self.first.compile(config, arguments)
         if self.interpreted:
             return self.executable(config)
-        _, facts = loaded(lambda: self.lowered(config, arguments))
+        _, facts = self.loaded(config, arguments)
         return replace(self.executable(config), **facts)
 
     def executable(self, config: Config) -> Executable:
@@ -178,9 +182,9 @@ class StagedKernel(ComposedKernel):
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
-    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
-        """Names all that a launch of a compiled config is; None for two launches, of which none is known alone."""
-        return None if self._is_staged(config, arguments) else self.first.program_key(config, arguments, resources)
+    def launch_parts(self, config: Config, arguments: Arguments) -> Sequence[object] | None:
+        """As of the first kernel; None for two launches, of which none is known alone."""
+        return None if self._is_staged(config, arguments) else self.first.launch_parts(config, arguments)
 
     def _meta(self, config: Config, arguments: Arguments) -> dict[str, Any]:
         """Arguments and config by name, with the defaults of the first kernel's parameters, as grids are given them."""
@@ -241,8 +245,7 @@ class FormsKernel(ComposedKernel):
         """The identity of the first form, with a fingerprint of each other form that there is."""
         _, *others = self.forms.items()
         sources = {value: Source.joined(form.sources, self.tunable, self.default) for value, form in others}
-        forms = {f"{Key.FORM}{value}": source.fingerprint for value, source in sources.items()}
-        return {**self._leading.identity, **forms}
+        return {**self._leading.identity, **Source.of_forms(sources)}
 
     @property
     def without_grid(self) -> FormsKernel:
@@ -292,10 +295,10 @@ class FormsKernel(ComposedKernel):
         at_launch = form.at_launch if isinstance(form, LauncherKernel) else form.executable
         return self._whole(config, form, at_launch(own))
 
-    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
-        """The name of all that a launch of a compiled config is; None where its form cannot tell."""
+    def launch_parts(self, config: Config, arguments: Arguments) -> Sequence[object] | None:
+        """What the launch of the config's form is beside its code; None where the form cannot tell."""
         form, own = self.form_of(config)
-        return form.program_key(own, self._given(form, arguments), resources)
+        return form.launch_parts(own, self._given(form, arguments))
 
     def form_of(self, config: Config) -> tuple[Form, Config]:
         """The form that a config names, and the part of the config that it takes.
@@ -306,7 +309,7 @@ class FormsKernel(ComposedKernel):
             message = f"{self.tunable} is {config.get(self.tunable)!r}; it must be one of {', '.join(self.forms)}"
             raise ConfigValueError(message)
         if self.interpreted and not form.interpreted:
-            raise CandidateError(Status.COMPILE, f"{form.name} cannot run as Python, as TRITON_INTERPRET asks for")
+            raise CandidateError.not_as_python(form.name)
         return form, _part(tuple(form.parameter_names), config)
 
     def _given(self, form: Form, arguments: Arguments) -> Arguments:

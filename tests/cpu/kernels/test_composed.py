@@ -9,10 +9,11 @@ triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
 
-from triton_ops.backend import Arguments, StagedKernel, TritonKernel  # noqa: E402
+from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
 from triton_ops.exceptions import KernelTypeError  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import Resources  # noqa: E402
+from triton_ops_kernels import StagedKernel  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
