@@ -14,20 +14,19 @@ BENCHMARKS = tuple(
 SECTIONS = {
     "Begin": (
         "guides/first-kernel", "guides/install", "guides/gallery", "guides/notebook", "guides/migrate",
-        "guides/adopt", "guides/questions", "guides/when", "guides/keys", "guides/contents",
-        "guides/trust", "guides/pitfalls", "guides/beside", "README",
+        "guides/keys", "guides/contents",
+        "guides/pitfalls", "README",
     ),
     "Tune and serve": (
-        "guides/kernel", "guides/kinds", "guides/no-list", "guides/autotune", "guides/autotuner", "guides/recall",
-        "guides/lockfile", "guides/exchange", "guides/engines", "guides/compare", "guides/choose", "guides/kernels",
-        "guides/many", "guides/several-gpus", "guides/compile-modes", "guides/torch-compile", "guides/faults",
-        "guides/searcher", "guides/front-end",
+        "guides/kernel", "guides/kinds", "guides/no-list", "guides/autotune", "guides/autotuner",
+        "guides/lockfile", "guides/engines", "guides/compare", "guides/choose", "guides/kernels",
+        "guides/many", "guides/compile-modes", "guides/torch-compile", "guides/faults", "guides/extend",
     ),
     "Look closer": (
-        "guides/report", "guides/sensitivity", "guides/spills", "guides/profiles", "guides/simulate",
+        "guides/report", "guides/spills", "guides/simulate",
     ),
     "Concepts": (
-        "concepts/measurement", "concepts/verdicts", "concepts/search", "concepts/dispatch", "concepts/limits",
+        "concepts/measurement", "concepts/verdicts", "concepts/search", "concepts/dispatch", "concepts/trust",
         "concepts/model", "concepts/inferred", "concepts/corrections", "architecture",
     ),
     "Reference": (

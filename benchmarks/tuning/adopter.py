@@ -1,9 +1,13 @@
-"""A public package before and after its decorators are those of this one: first calls, times, tests, its own benchmark.
+r"""A public package before and after its decorators are those of this one: first calls, times, tests, its own benchmark.
 
     pip download --no-deps --no-binary :all: late-interaction-kernels==0.4.5
     mkdir before after; tar xzf *.tar.gz -C before --strip 1; tar xzf *.tar.gz -C after --strip 1
-    (cd after; patch -p1 < adopt.patch)      # the patch of docs/guides/adopt.md
+    (cd after; grep -rl "@triton.autotune" late_interaction_kernels | xargs sed -i \
+        's/@triton\.autotune/@autotune/; s/^\( *from late_interaction_kernels\._autotune import \)/\1autotune, /')
     python -m benchmarks.tuning.adopter before after --limit-s 230 --out benchmarks/results/nvidia-h200/adopter.json
+
+By hand, one file that imported nothing of `_autotune` gets such an import, and `_autotune.py` the lines of "A lockfile
+in a package" in docs/guides/lockfile.md.
 
 Both trees make the first calls of each case in processes of their own, in turn, and are then timed in alternate rounds:
 cold from empty disk caches, warm in new processes on what the first have left. The winners of the cold run become the

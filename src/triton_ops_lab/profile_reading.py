@@ -8,7 +8,7 @@ leaves are kernels. Columns are found by name, since versions add and move them.
 between.
 
 Forms: the documentation of the Nsight Compute CLI, 2019.5 to 2025.3, and public files; ROCm's documentation of
-rocprof, rocprofv2 and rocprofv3; the examples in Triton's own tests of Proton. docs/guides/profiles.md says which of
+rocprof, rocprofv2 and rocprofv3; the examples in Triton's own tests of Proton. docs/guides/report.md says which of
 them were read from a live profiler.
 
 Numbers are printed by the locale: `1,234.50`, `1.234,50` or `1 234,50`. Units are scaled by default, as in `Gbyte/s`,

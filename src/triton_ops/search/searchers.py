@@ -264,7 +264,7 @@ def make_searcher(
         instance: Any = search if _can_search(search) else cast("SearcherFactory", search)(space, seed)
         if not _can_search(instance):
             message = f"{Search(search).name} made {instance!r}, which has no methods `ask` and `tell`"
-            raise SettingsError(message, hint="return a searcher: docs/guides/searcher.md has an example")
+            raise SettingsError(message, hint="return a searcher: docs/guides/extend.md has an example")
         return cast("Searcher", instance)
     module, maker = SEARCHERS[search]
     factory = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
