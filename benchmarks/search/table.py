@@ -3,8 +3,8 @@
     python -m benchmarks.search.table benchmarks/results/search
 
 Reads every `*.json` in the folder that `triton-ops replay --json` or one of the replays beside this file wrote. A
-search counts in a mean if it has run on all recordings of the group. What is to be known beside the figures is in
-notes.md. The plot needs matplotlib (requirements.txt).
+search counts in a mean if it has run on all recordings of the group. README.md beside this file says how the other
+searches were driven, and what was tried. The plot needs matplotlib (requirements.txt).
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from typing import Any
 
 PUBLIC, OWN = "public spaces (no model of any)", "H200 spaces (auto has the kernels' model, and previews)"
 Entries = dict[str, dict[str, dict[str, Any]]]
-NOTES = Path(__file__).with_name("notes.md")
+_NOTES = (
+    "[How the searches were driven and what was tried](../../search/README.md); the files beside this page "
+    "have all runs."
+)
 _MORE = {
     "records": " with records",
     "tunables": " from the tunables alone",
@@ -60,7 +63,7 @@ def means(entries: Entries, files: list[str]) -> dict[str, dict[str, float]]:
 
 
 def table(entries: Entries) -> list[str]:
-    """Markdown: a table of means per group, and one of every recording for the default searches."""
+    """Markdown: a table of means per group, and one of every recording for the default search."""
     lines = ["# Searches on recorded spaces: mean fraction of the optimum", ""]
     for title, files in groups(entries).items():
         by_search = means(entries, files)
@@ -68,33 +71,28 @@ def table(entries: Entries) -> list[str]:
         lines += [f"## {title}: {len(files)}", "", _row(["search", *counts]), _row(["---"] * (len(counts) + 1))]
         lines += [_row([name, *(_said(shares.get(n)) for n in counts)]) for name, shares in by_search.items()]
         lines.append("")
-    for search in ("auto", "auto with records", "auto without the model", "helion LFBOTreeSearch"):
-        if entries.get(search):
-            lines += [f"## {search}, each recording", "", *_each(entries[search]), ""]
+    if entries.get("auto"):
+        lines += ["## auto, each recording", "", *_each(entries["auto"]), ""]
     if by_search := _asked(entries):
         lines += ["## How much Helion's searches asked, mean of the public spaces", "", *by_search, ""]
     return lines
 
 
 def tunes(folder: Path) -> list[str]:
-    """Markdown of each file `live*.json`: simulated whole tunes, with the search's own end."""
-    lines = []
+    """Markdown of all files `live*.json`: simulated whole tunes, with the search's own end."""
+    lines = ["## Simulated whole tunes", ""]
+    lines += [_row(["file", "recordings", "within 1 %", "worst", "trials", "s", "of"]), _row(["---"] * 7)]
     for path in sorted(folder.glob("live*.json")):
         document = json.loads(path.read_text())
         spaces = document["spaces"]
-        mean = {
-            name: sum(entry[name] for entry in spaces) / len(spaces) for name in ("within_1pct", "trials", "seconds")
-        }
+        share, trials, seconds = (
+            sum(entry[name] for entry in spaces) / len(spaces) for name in ("within_1pct", "trials", "seconds")
+        )
         worst = max(entry["regret_worst"] for entry in spaces)
-        rows = [[f"all {len(spaces)}", mean, worst], *([e["file"], e, e["regret_worst"]] for e in spaces)]
-        lines += [f"## Simulated tunes: `{path.stem}`, {document['date'][:10]}, commit {document['commit']}", ""]
-        lines += [_row(["recording", "within 1 %", "worst", "trials", "s"]), _row(["---"] * 5)]
-        lines += [
-            _row([name, f"{it['within_1pct']:.3f}", f"{most:.2%}", f"{it['trials']:.1f}", f"{it['seconds']:.1f}"])
-            for name, it, most in rows
-        ]
-        lines.append("")
-    return lines
+        of = f"{document['date'][:10]}, {document['commit']}"
+        cells = [f"`{path.stem}`", str(len(spaces)), f"{share:.3f}", f"{worst:.2%}", f"{trials:.1f}", f"{seconds:.1f}"]
+        lines.append(_row([*cells, of]))
+    return [*lines, ""]
 
 
 def _asked(entries: Entries) -> list[str]:
@@ -166,7 +164,7 @@ def main() -> None:
     """Write table and plot."""
     folder = Path(sys.argv[1])
     entries = read(folder)
-    text = "\n".join([*table(entries), *tunes(folder)]) + "\n" + NOTES.read_text()
+    text = "\n".join([*table(entries), *tunes(folder), _NOTES]) + "\n"
     (folder / "README.md").write_text(text)
     plot(entries, folder / "curves.png")
     print(text)

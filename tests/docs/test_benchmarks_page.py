@@ -21,7 +21,7 @@ RESULTS = {
     "simulated": ["simulated"],
 }
 _HEADING = re.compile(r"^## ", re.MULTILINE)
-_PARTS = re.compile(r"^Parts?: (.*)\.$", re.MULTILINE)
+_PARTS = re.compile(r"^Parts?: ([^.]*)\.$", re.MULTILINE)
 
 
 class Row(NamedTuple):

@@ -16,7 +16,12 @@ from triton_ops.terminal.program import imported
 from .test_code_blocks import blocks
 
 PROJECT = Path(__file__).parents[2]
-PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+PAGES = [
+    PROJECT / "README.md",
+    PROJECT / "CONTRIBUTING.md",
+    *sorted((PROJECT / "docs").rglob("*.md")),
+    *sorted((PROJECT / "benchmarks").rglob("*.md")),
+]
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _FOLDERS = sorted(path.name for path in (PROJECT / "src" / "triton_ops").iterdir() if path.is_dir())
 _PLACE = re.compile(

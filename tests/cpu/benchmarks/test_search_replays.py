@@ -156,14 +156,14 @@ class TestTable:
             "random": {"50": 0.7},
         }  # fmt: skip
 
-    def test_tables_have_a_row_per_search_and_show_recordings(self, folder):
+    def test_tables_have_a_row_per_search_and_show_the_recordings_of_the_default_search(self, folder):
         lines = table(read(folder))
         rows = [line for line in lines if line.startswith(("| auto |", "| helion LFBOTreeSearch |"))]
         assert rows == [
             "| auto | 0.900 |", "| helion LFBOTreeSearch | 0.800 |", "| auto | 1.000 |",
             "| helion LFBOTreeSearch | 150 | 70 |",
         ]  # fmt: skip
-        assert "| gemm.json.gz | 0.800 | - (-) | - (-) | - (20) |" in lines
+        assert "| gemm.json.gz | 0.900 | - (-) | - (-) | 20 (30) |" in lines
 
 
 def test_a_stripped_recording_has_no_model():
