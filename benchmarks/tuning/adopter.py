@@ -1,4 +1,4 @@
-r"""A public package before and after its decorators are those of this one: first calls, times, tests, its own benchmark.
+r"""A public package before and after its decorators are those of this one: first calls, times, tests, its benchmark.
 
     pip download --no-deps --no-binary :all: late-interaction-kernels==0.4.5
     mkdir before after; tar xzf *.tar.gz -C before --strip 1; tar xzf *.tar.gz -C after --strip 1
