@@ -11,7 +11,7 @@ pytest.importorskip("ipykernel", reason="there is no Jupyter: pip install nbclie
 
 @pytest.mark.filterwarnings("default")  # those of Jupyter's own packages
 def test_jupyter_runs_the_page(tmp_path):
-    blocks = [block for block in python_blocks(PROJECT / "docs/guides/notebook.md") if not block.gpu]
+    blocks = [block for block in python_blocks(PROJECT / "docs/start/notebook.md") if not block.gpu]
     cells = [nbformat.v4.new_code_cell(block.text) for block in blocks]
     notebook = nbformat.v4.new_notebook(cells=cells)
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
