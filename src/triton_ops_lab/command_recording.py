@@ -13,7 +13,6 @@ from triton_ops.exceptions import SettingsError
 from triton_ops.request import Effort
 from triton_ops.search import Search
 from triton_ops.terminal import Facts, followed, option, tell
-from triton_ops.tuner import ProgressBar
 from triton_ops.typed import TypedTarget
 from triton_ops_lab.recording import read_recording, record, write_recording
 from triton_ops_lab.replayed_search import LiveConditions, LiveSummary, PreviewAllowance, ReplayPlan, SpaceSummary
@@ -174,7 +173,7 @@ def record_command(
         raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
     try:
         tuned = target.tuned(target.load())
-        content = record(*tuned, passes=passes, device=device, cold=not warm, listener=ProgressBar())
+        content = record(*tuned, passes=passes, device=device, cold=not warm)
     except KeyboardInterrupt:
         text = f"interrupted: {out} is not written, since a part of a recording is of no use"
         raise KeyboardInterrupt(text) from None

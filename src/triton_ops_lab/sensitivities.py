@@ -26,7 +26,7 @@ from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, SettingsError, TargetError
 from triton_ops.records import Run
-from triton_ops.space import Config, Tunable, Value
+from triton_ops.space import Config, Value
 from triton_ops.values import Trial
 from triton_ops_lab.expectation import Waves, explain, portrait
 from triton_ops_lab.ranking import Expectation, Expecter, ModelQuestion
@@ -153,8 +153,8 @@ def measured_space(recording: Recording) -> MeasuredSpace:
     """The configs of a recording as arrays; 1 s for 100,000 configs of ten tunables."""
     trials = recording.trials.values()
     tunables = recording.space.tunables
-    values = {name: Tunable.in_order(each.values) for name, each in tunables.items()}
-    ordered = frozenset(name for name, each in tunables.items() if each.ordered or Tunable.are_numbers(each.values))
+    values = {name: each.in_order for name, each in tunables.items()}
+    ordered = frozenset(name for name, each in tunables.items() if each.ordered or each.of_numbers)
     codes: dict[str, np.ndarray[Any, Any]] = {}
     for name, several in values.items():
         codes_by_value: dict[Hashable, int] = {_key(value): code for code, value in enumerate(several)}

@@ -19,9 +19,9 @@ from triton_ops.base import cached_property
 from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError
-from triton_ops.space import Config, ConfigSpace, Tunable, Value
+from triton_ops.space import Config, ConfigSpace, Value
 from triton_ops.typed import parse_config
-from triton_ops.values import ITEM_BYTES, Work, dtype_name, is_power_of_two, warps_and_stages
+from triton_ops.values import ITEM_BYTES, Work, dtype_name, warps_and_stages
 from triton_ops_lab.ranking import NO_FORECAST, Expectation, Expecter, ModelQuestion, by_program, expectations
 from triton_ops_lab.recording import attention_work, product_work, row_work
 from triton_ops_lab.simulated_ranking import NO_KERNEL, PlacedConfig, advice, ranking_of, table_name
@@ -209,7 +209,7 @@ class Simulation:
         """The value of each knob, and those that it is given: of a TARGET those of its space."""
         if not self._least:
             tunables = self.question.space.tunables.items()
-            return {name: (config[name], Tunable.in_order(it.values)) for name, it in tunables if len(it.values) > 1}
+            return {name: (config[name], it.in_order) for name, it in tunables if len(it.values) > 1}
         warps, stages = warps_and_stages(config)
         lengths: dict[str, Any] = {name: config[name] for name in self._least}
         sides = {
@@ -301,7 +301,7 @@ def ill_formed(config: Mapping[str, Any], least: Mapping[str, int]) -> str:
         if not _is_count(value):
             return f"{name} must be a whole number of 1 or more"
     for name, value in powers.items():
-        if not is_power_of_two(value):
+        if value.bit_count() > 1:
             return f"{name} is {value}, which is no power of two"
         if value < least.get(name, 1):
             return f"{name} is {value}; the product needs {least[name]} or more"

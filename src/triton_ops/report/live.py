@@ -111,7 +111,7 @@ def _trial_rows(report: Report, rows: Sequence[TrialRow]) -> dict[str, Any]:
     names = list(dict.fromkeys((*tunables, *(name for config in configs for name in config))))
     places: dict[str, dict[str, int]] = {name: {} for name in names}
     for name, values in tunables.items():
-        for value in Tunable.in_order(values):
+        for value in Tunable(tuple(values)).in_order:
             _place(places[name], str(tuple(value) if isinstance(value, list) else value))
     errors: dict[str, int] = {}
     fates: dict[str, int] = {}

@@ -43,15 +43,16 @@ class Tunable:
     def __iter__(self) -> Iterator[Value]:
         return iter(self.values)
 
-    @staticmethod
-    def are_numbers(values: Sequence[Any]) -> bool:
-        """Return True for numbers, which have an order of their own."""
-        return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    @property
+    def of_numbers(self) -> bool:
+        """True if the values are numbers, which have an order of their own."""
+        return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in self.values)
 
-    @staticmethod
-    def in_order(values: Sequence[Any]) -> tuple[Any, ...]:
+    @property
+    def in_order(self) -> tuple[Any, ...]:
         """Numbers in rising order, whatever theirs in a space, where the default's may come first; others as is."""
-        return tuple(sorted(values)) if Tunable.are_numbers(values) else tuple(values)
+        values: tuple[Any, ...] = self.values
+        return tuple(sorted(values)) if self.of_numbers else values
 
     def check(self, name: str) -> Tunable:
         """Check the values and return this tunable, or one with the plain values that they are."""
@@ -85,7 +86,7 @@ class Tunable:
             raise ConfigValueError(message, hint="write a list, in the order to try")
         tunable = Tunable(_as_tuple(source)).check(name)
         values: tuple[Any, ...] = tunable.values
-        return replace(tunable, ordered=Tunable.are_numbers(values) and all(a < b for a, b in pairwise(values)))
+        return replace(tunable, ordered=tunable.of_numbers and all(a < b for a, b in pairwise(values)))
 
 
 def Choice(values: Iterable[Value]) -> Tunable:  # noqa: N802 - reads as a type where spaces are written
