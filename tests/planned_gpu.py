@@ -13,7 +13,7 @@ from triton_ops.values import Measurement, Status, Trial
 class Planned:
     """Tries configs at once."""
 
-    facts = StationFacts()
+    facts, lost = StationFacts(), None
 
     def attempt(self, config, best):
         """A trial with the planned time."""

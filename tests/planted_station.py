@@ -18,7 +18,7 @@ class Planned:
         closed_s: When it was closed, infinite before.
     """
 
-    facts = StationFacts()
+    facts, lost = StationFacts(), None
 
     def __init__(self, assignment=None):
         self.assignment, self.tried = assignment, []

@@ -143,7 +143,7 @@ class Simulated:
     """A station whose steps take their time asleep."""
 
     def __init__(self, assignment: Assignment, cost: Cost, clock: GpuClock) -> None:
-        self.facts = StationFacts(mode="simulated", apart=True)
+        self.facts, self.lost = StationFacts(mode="simulated", apart=True), None
         self._problem, self._cost, self._clock = str(assignment.problem), cost, clock
         machine = Machine.of(assignment.device)
         modelled = assignment.work is not None and assignment.work.tiles is not None and machine is not None

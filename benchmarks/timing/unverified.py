@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from triton_ops.backend import Arguments, ArgumentSet, Executable, Kernel
 from triton_ops.device import DeviceSpec
-from triton_ops.evaluation import FinalRequest, Outcome, StationFacts, Subject
+from triton_ops.evaluation import FinalRequest, Outcome, Subject
 from triton_ops.evaluation.evaluator import Evaluator
 from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.records import RunLog
@@ -50,11 +50,7 @@ class Unverified:
 
     evaluator: Evaluator
     effort: Effort
-
-    @property
-    def facts(self) -> StationFacts:
-        """What the search asks for."""
-        return StationFacts(mode=self.evaluator.shared_timer.mode)
+    lost: str | None = None
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try one."""

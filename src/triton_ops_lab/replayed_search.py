@@ -29,12 +29,11 @@ from triton_ops.base import require
 from triton_ops.compilation import Queue
 from triton_ops.cost_model import Model, Readings
 from triton_ops.device import DeviceSpec, Machine
-from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SpaceError
 from triton_ops.request import Effort
 from triton_ops.search import Prior, ProblemPlace, Searcher, UsesPreviews, make_searcher
 from triton_ops.space import Config
-from triton_ops.tuner import CompiledFeed, TuningLoop
+from triton_ops.tuner import TuningLoop
 from triton_ops.values import Compiled, Status, Trial, Work
 from triton_ops_lab.recording import Recording, read_recording
 
@@ -73,10 +72,10 @@ def live_replay(
     start_s = conditions.compilers_s + _READ_S * texts_read / conditions.compilers
     compilers = SimulatedCompilers(recording, start_s, conditions.compilers)
     machine = Machine.of(DeviceSpec.named(recording.device))
-    feed = CompiledFeed.over(compilers, machine, effort, searcher, wait=compilers.wait)
     loop = TuningLoop(
-        space=recording.space, searcher=searcher, effort=effort, feed=feed, start=0.0, clock=lambda: compilers.now_s
-    )
+        space=recording.space, searcher=searcher, effort=effort, pool=compilers, machine=machine, wait=compilers.wait,
+        start=0.0, clock=lambda: compilers.now_s,
+    )  # fmt: skip
     loop.prepare([])
     compilers.advance(max(conditions.worker_s, compilers.now_s))
     loop.run(SimulatedStation(recording, compilers, conditions, random.Random(seed)))
@@ -135,7 +134,7 @@ class SimulatedStation:
     compilers: SimulatedCompilers
     conditions: LiveConditions
     rng: random.Random  # of the noise
-    facts: StationFacts = field(default_factory=lambda: StationFacts(mode="recorded"))
+    lost: str | None = None
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:  # noqa: ARG002
         """The recorded trial with noise."""

@@ -47,6 +47,8 @@ class Isolated(TaskWorker):
     timed, and `mode`, of times that were taken before.
     """
 
+    lost = None  # the next worker can use the device again
+
     def __init__(self, assignment: Assignment, process: WorkerProcess | None = None, *, reuse: bool = False) -> None:
         self._assignment = assignment
         self._changes: dict[str, Any] = {}
@@ -61,10 +63,10 @@ class Isolated(TaskWorker):
 
     @property
     def facts(self) -> StationFacts:
-        """Facts from all workers so far; `lost` is always None, since the next worker can use the device again."""
+        """Facts from all workers so far."""
         ended = f", {len(self._deaths)} ended by what ran in them" if self._deaths else ""
         place = f"in a process of its own{ended}"
-        return replace(self._facts, lost=None, place=place, notes=(*self._notes, *self._facts.notes), apart=True)
+        return replace(self._facts, lost=self.lost, place=place, notes=(*self._notes, *self._facts.notes), apart=True)
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` in the worker; a worker that dies or hangs ends the trial as `crash` or `timeout`."""

@@ -111,6 +111,10 @@ class Station(Protocol):
     def facts(self) -> StationFacts:
         """The facts so far."""
 
+    @property
+    def lost(self) -> str | None:
+        """The reason why it cannot use its device any more; None if it can."""
+
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""
 
@@ -138,7 +142,7 @@ class Inline:
         note_config: Callable[[Config | None], None] = lambda _: None,
     ) -> None:
         self._assignment, self._tell, self._place, self._note_config = assignment, tell, place, note_config
-        self._lost: str | None = None
+        self.lost: str | None = None
         with self._on_device():
             self._turn_key = Turns.key_of(assignment.device, assignment.device_name)
             self._turns = Turns(assignment.device_name, begun=True, tell=partial(tell, StationStep.TURN))
@@ -153,7 +157,7 @@ class Inline:
         restores = evaluator.subject.restores
         restored = ("the kernel writes its inputs, which are restored before every launch",) if restores else ()
         return StationFacts(
-            mode=evaluator.shared_timer.mode, baseline=evaluator.baseline, against=verifier.against, lost=self._lost,
+            mode=evaluator.shared_timer.mode, baseline=evaluator.baseline, against=verifier.against, lost=self.lost,
             place=self._place, notes=(*restored, *verifier.notes, *self._turns.notes), suspicion=verifier.suspicion,
             turn_key=self._turn_key,
         )  # fmt: skip
@@ -168,8 +172,8 @@ class Inline:
                 self._note_config(None)  # Ctrl-C or an error of this package
                 raise
             if trial.status.facts.hurts_device and not self._assignment.device.is_cpu:
-                self._lost = _gpu_lost(self._assignment.device_name)
-                if self._lost is None:
+                self.lost = _gpu_lost(self._assignment.device_name)
+                if self.lost is None:
                     require("torch", "freeing memory").cuda.empty_cache()  # memory that the failed candidate held
             return trial
 

@@ -3,7 +3,6 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
-    ".feeds": "CompiledFeed",
     ".gate": "Gate",
     ".loop": "TuningLoop",
     ".progress": "Listener ProgressBar RunPlan RunProgress Silent",
@@ -13,7 +12,6 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
-    from triton_ops.tuner.feeds import CompiledFeed as CompiledFeed
     from triton_ops.tuner.gate import Gate as Gate
     from triton_ops.tuner.loop import TuningLoop as TuningLoop
     from triton_ops.tuner.progress import Listener as Listener

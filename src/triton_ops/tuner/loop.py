@@ -15,14 +15,14 @@ from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
 from triton_ops.base import warn
-from triton_ops.evaluation import StationFacts
+from triton_ops.device import Machine
 from triton_ops.processes import Threads
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
 from triton_ops.request import Effort
 from triton_ops.search import Search, Searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.budget import RunningBudget, rounds_s
-from triton_ops.tuner.feeds import DirectFeed, Ready, new_configs
+from triton_ops.tuner.feeds import CompiledFeed, Compiles, DirectFeed, Ready, Wait, new_configs, wait_for_one
 from triton_ops.tuner.gate import Gate
 from triton_ops.tuner.progress import Listener, RunProgress, Silent
 from triton_ops.tuner.trials import Trials
@@ -36,8 +36,8 @@ class TriesConfigs(Protocol):
     """The part of a station that a search needs."""
 
     @property
-    def facts(self) -> StationFacts:
-        """The facts so far."""
+    def lost(self) -> str | None:
+        """The reason why it cannot use its device any more; None if it can."""
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""
@@ -84,9 +84,10 @@ class _UnderWay:
 class TuningLoop:
     """The loop of one search.
 
-    Configs in `quarantine` ended their process before and are not run. The run began at `start` by `clock`; None is
-    now. `check` raises before a trial if the tune is to end. `derived` makes configs of the trials, which are tried
-    when the searcher has no more.
+    `pool` compiles proposals ahead; None compiles nothing. `wait` waits for one of its futures, and `machine` is the
+    device's. Configs in `quarantine` ended their process before and are not run. The run began at `start` by `clock`;
+    None is now. `check` raises before a trial if the tune is to end. `derived` makes configs of the trials, which are
+    tried when the searcher has no more.
     """
 
     space: ConfigSpace
@@ -94,7 +95,9 @@ class TuningLoop:
     effort: Effort
     log: RunLog = field(default_factory=RunLog)
     listener: Listener = field(default_factory=Silent)
-    feed: DirectFeed = field(default_factory=DirectFeed)
+    pool: Compiles | None = None
+    machine: Machine | None = None
+    wait: Wait = wait_for_one
     quarantine: Quarantine = field(default_factory=lambda: Quarantine(None))
     start: float | None = None
     clock: Callable[[], float] = time.monotonic
@@ -104,6 +107,10 @@ class TuningLoop:
 
     def __post_init__(self) -> None:
         self.default = self.space.default_config
+        self.feed: DirectFeed = DirectFeed()
+        if self.pool is not None:
+            log = self.log.preview
+            self.feed = CompiledFeed.over(self.pool, self.machine, self.effort, self.searcher, log, self.wait)
         self.budget = RunningBudget(self.effort.budget, self.clock, start=self.start, reserve_s=self.effort.final_s)
         self.doubts = Doubts(self.default)
         self.trials = Trials(self.default)
@@ -254,7 +261,7 @@ class TuningLoop:
         if trial.measurement is not None:
             for config in self.trials.of_other_modes(trial.measurement.mode):
                 self._repeat(config, station)
-        if station.facts.lost is not None:
+        if station.lost is not None:
             self.stopped = "device lost"
 
     def _origin(self, ready: Ready) -> TrialOrigin:

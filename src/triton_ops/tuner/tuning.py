@@ -39,7 +39,7 @@ from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.settings import cache_folder
 from triton_ops.space import Config, UnlistedSpace
 from triton_ops.tuner.expectation import Expectation
-from triton_ops.tuner.feeds import CompiledFeed, Compiles, DirectFeed, wait_for_one
+from triton_ops.tuner.feeds import CompiledFeed, Compiles, wait_for_one
 from triton_ops.tuner.gate import FirstConfigs, Gate, not_within_itself
 from triton_ops.tuner.late_priors import readiness, searcher_over
 from triton_ops.tuner.loop import TuningLoop
@@ -430,15 +430,11 @@ class Tuning:
             pool.submit(config, spare=True)
 
     def _loop(self, log: RunLog, searcher: Searcher, pool: CompilePool | None) -> TuningLoop:
-        feed, check = DirectFeed(), self.gate.check if self.gate else lambda: None
-        machine = Machine.of(self.request.device)
-        if pool is not None:
-            waits = partial(wait_for_one, check=check)
-            feed = CompiledFeed.over(pool, machine, self.effort, searcher, log.preview, waits)
+        machine, check = Machine.of(self.request.device), self.gate.check if self.gate else lambda: None
         return TuningLoop(
-            space=self.request.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, feed=feed,
-            quarantine=self.quarantine, start=self.start, check=check, proof=self._proof,
-            derived=partial(limited_registers, self.request.space, machine),
+            space=self.request.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, pool=pool,
+            machine=machine, wait=partial(wait_for_one, check=check), quarantine=self.quarantine, start=self.start,
+            check=check, proof=self._proof, derived=partial(limited_registers, self.request.space, machine),
         )  # fmt: skip
 
     def _record(self, loop: TuningLoop, outcome: Outcome, facts: StationFacts, log: RunLog, before: Before) -> Record:

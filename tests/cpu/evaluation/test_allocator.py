@@ -18,7 +18,6 @@ from triton_ops import TuneProblem, tune_many  # noqa: E402
 from triton_ops.backend import ScratchAllocator  # noqa: E402
 from triton_ops.evaluation import (  # noqa: E402
     Assignment,
-    StationFacts,
     Stations,
     idle_worker,
 )
@@ -62,7 +61,7 @@ class Notes:
     """A station that notes which allocator its launches find, and the threads that they run in."""
 
     def __init__(self):
-        self.seen, self.facts = [], StationFacts(mode="event-cold", baseline=None)
+        self.seen, self.lost = [], None
 
     def attempt(self, config, best):
         self.seen.append((asked_here(), threading.get_ident()))

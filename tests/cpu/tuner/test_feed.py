@@ -17,14 +17,12 @@ from tests.runs import ID, begun
 from triton_ops.backend import Arguments, TritonCompiler, TritonKernel
 from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, Machine, Target
-from triton_ops.evaluation import StationFacts
 from triton_ops.records import Run, RunLog
 from triton_ops.records.run_log import Preview
 from triton_ops.request import Budget, Effort
 from triton_ops.search import make_searcher
 from triton_ops.space import ConfigSpace
 from triton_ops.tuner import Silent, TuningLoop
-from triton_ops.tuner.feeds import CompiledFeed, Previews
 from triton_ops.values import Measurement, Status, Trial
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
@@ -35,7 +33,7 @@ KERNEL = TritonKernel(product_kernel, lambda meta: (1,), outputs=("c",))  # the 
 class Planned:
     """A station whose times are the configs' tile sizes."""
 
-    facts = StationFacts()
+    lost = None
 
     def __init__(self):
         self.tried = []
@@ -58,19 +56,18 @@ def searched(space, searcher=None, previews=0, log=None, **more):
     searcher = searcher or make_searcher("exhaustive", space, 0)
     with CompilePool(TritonCompiler(KERNEL, arguments, Target.named("sm_90")), workers=2) as pool:
         machine = Machine.of(DeviceSpec.named("NVIDIA H200"))
-        shown = Previews(searcher, pool, previews, machine, log.preview) if previews else None
-        feed = CompiledFeed(pool, 2 if previews else 8, shown)
         search = TuningLoop(
             space=space,
             searcher=searcher,
-            effort=Effort(name="free", **{"worthwhile": 0.0, **more}),
+            effort=Effort(name="free", **{"worthwhile": 0.0, "previews": previews, **more}),
             log=log,
             listener=Silent(),
-            feed=feed,
+            pool=pool,
+            machine=machine,
         )
         search.prepare([])
         search.run(station)
-    return search, station, feed
+    return search, station, search.feed
 
 
 def test_every_config_ends_in_one_trial_and_only_what_compiled_is_launched():

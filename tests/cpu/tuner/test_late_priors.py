@@ -9,7 +9,6 @@ import pytest
 
 from tests.runs import ID, head
 from triton_ops.base import OwnFile
-from triton_ops.evaluation import StationFacts
 from triton_ops.processes.channel import Channel
 from triton_ops.records import RunLog
 from triton_ops.request import Budget, Effort
@@ -48,7 +47,7 @@ def ms(config):
 class Station:
     """Tries configs; the priors come while one of them is tried, if so asked."""
 
-    facts = StationFacts()
+    lost = None
 
     def __init__(self, priors, comes_at, prior):
         self.tried, self._priors, self._comes_at, self._prior = [], priors, comes_at, prior
