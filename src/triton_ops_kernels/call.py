@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from triton_ops.backend import Operation
 from triton_ops.base import require
-from triton_ops.dispatch import ShippedKernel, beside
+from triton_ops.dispatch import beside
 from triton_ops.exceptions import (
     ConfigValueError,
     DeviceError,
@@ -24,6 +24,7 @@ from triton_ops.exceptions import (
 )
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec, is_fake
+from triton_ops_kernels.shipped import ShippedKernel
 
 if TYPE_CHECKING:
     import torch

@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 from triton_ops.backend import (
     Arguments,
-    CandidateError,
     CompiledByTriton,
     Executable,
     LauncherKernel,
@@ -292,8 +291,7 @@ class FormsKernel(ComposedKernel):
     def executable(self, config: Config) -> Executable:
         """A config that Triton itself compiles at its first launch with arguments of a kind."""
         form, own = self.form_of(config)
-        at_launch = form.at_launch if isinstance(form, LauncherKernel) else form.executable
-        return self._whole(config, form, at_launch(own))
+        return self._whole(config, form, at_launch(form, own))
 
     def launch_parts(self, config: Config, arguments: Arguments) -> Sequence[object] | None:
         """What the launch of the config's form is beside its code; None where the form cannot tell."""
@@ -308,8 +306,7 @@ class FormsKernel(ComposedKernel):
         if (form := self.forms.get(str(config.get(self.tunable, self.default)))) is None:
             message = f"{self.tunable} is {config.get(self.tunable)!r}; it must be one of {', '.join(self.forms)}"
             raise ConfigValueError(message)
-        if self.interpreted and not form.interpreted:
-            raise CandidateError.not_as_python(form.name)
+        form.check_python(self.interpreted)
         return form, _part(tuple(form.parameter_names), config)
 
     def _given(self, form: Form, arguments: Arguments) -> Arguments:
@@ -321,6 +318,11 @@ class FormsKernel(ComposedKernel):
             return executable.bind(self._given(form, arguments))
 
         return replace(executable, config=config, bind=bind)
+
+
+def at_launch(kernel: Form | FormsKernel, config: Config) -> Executable:
+    """A config of a kernel that Triton itself compiles at its first launch with arguments of a kind."""
+    return kernel.at_launch(config) if isinstance(kernel, LauncherKernel) else kernel.executable(config)
 
 
 def _names(form: Form) -> frozenset[str | None]:

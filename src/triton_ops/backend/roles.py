@@ -83,11 +83,6 @@ class CandidateError(Exception):
                 return CacheError(message, hint="make room there, or name another folder with TRITON_CACHE_DIR")
         return cls.of(error, Status.COMPILE)
 
-    @classmethod
-    def not_as_python(cls, kernel: str) -> CandidateError:
-        """The failure of a kernel that has no form in Python."""
-        return cls(Status.COMPILE, f"{kernel} cannot run as Python, as TRITON_INTERPRET asks for")
-
     @staticmethod
     def trace_of(error: BaseException) -> str:
         """The trace of a candidate's failure from the first frame of the user's or a library's code on.
@@ -441,6 +436,11 @@ class CompiledByTriton(ABC):
     def parsed(self) -> Any:
         """The JIT function whose text the free rules read; None if no single one decides, or it is not known which."""
         return None
+
+    def check_python(self, asked: bool) -> None:
+        """Raise a `CandidateError` if it is asked to run as Python, and cannot."""
+        if asked and not self.interpreted:
+            raise CandidateError(Status.COMPILE, f"{self.name} cannot run as Python, as TRITON_INTERPRET asks for")
 
     @property
     def without_grid(self: _Kernel) -> _Kernel:

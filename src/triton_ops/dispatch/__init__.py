@@ -15,7 +15,6 @@ _NAMES = {
     ".noted": "NotedOperation operation_of",
     ".operations": "config_for tuning would_run",
     ".recorder": "beside",
-    ".shipped": "ShippedKernel",
     ".torch_operators": "Gradient",
 }
 
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.operations import tuning as tuning
     from triton_ops.dispatch.operations import would_run as would_run
     from triton_ops.dispatch.recorder import beside as beside
-    from triton_ops.dispatch.shipped import ShippedKernel as ShippedKernel
     from triton_ops.dispatch.torch_operators import Gradient as Gradient
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

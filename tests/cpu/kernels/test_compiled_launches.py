@@ -26,7 +26,7 @@ from tests.records import record  # noqa: E402
 from tests.traced import code_of, tracing, written_by_inductor  # noqa: E402
 from triton_ops import fused_rmsnorm_rope, grouped_matmul, layer_norm, matmul, softmax  # noqa: E402
 from triton_ops.backend import Arguments  # noqa: E402
-from triton_ops.dispatch import ShippedKernel, compilable, operations  # noqa: E402
+from triton_ops.dispatch import compilable, operations  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.dispatch.decision import decisions, forget_decisions  # noqa: E402
 from triton_ops.dispatch.direct_launch import LaunchWith  # noqa: E402
@@ -39,6 +39,7 @@ from triton_ops.values import KernelMetrics, TuningResult  # noqa: E402
 from triton_ops_kernels import load  # noqa: E402
 from triton_ops_kernels.fp8_gemm import fp8_gemm  # noqa: E402  # noqa: E402
 from triton_ops_kernels.fp8_quantize import dequantize_fp8, quantize_fp8  # noqa: E402  # noqa: E402
+from triton_ops_kernels.shipped import ShippedKernel  # noqa: E402
 from triton_ops_kernels.softmax.kernel import softmax_kernel  # noqa: E402  # noqa: E402
 
 pytestmark = [

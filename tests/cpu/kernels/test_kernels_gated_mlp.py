@@ -16,15 +16,16 @@ from tests.near import drawn, error_of, off, widened
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.benchmark import GATED_MLP_CONFIGS, generate_configs, get_default_config
 from triton_ops.device import DeviceSpec, Machine, Target
-from triton_ops.dispatch import Gradient, ShippedKernel, shipped
+from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
-from triton_ops_kernels import FusedGatedMLP, fused_gated_mlp
+from triton_ops_kernels import FusedGatedMLP, fused_gated_mlp, shipped
 from triton_ops_kernels.gated_mlp import _forward, gradient, operation
 from triton_ops_kernels.gated_mlp import gradient_operation as backward_operation
 from triton_ops_kernels.gated_mlp.kernel import gated_mlp_backward_kernel
 from triton_ops_kernels.gated_mlp.problems import default_config
+from triton_ops_kernels.shipped import ShippedKernel
 from triton_ops_kernels.tiles import unit
 
 pytestmark = pytest.mark.triton

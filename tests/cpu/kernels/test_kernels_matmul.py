@@ -10,7 +10,6 @@ import torch
 
 from tests.near import drawn, off
 from triton_ops.backend import Arguments
-from triton_ops.dispatch import ShippedKernel
 from triton_ops.dispatch.traced import Conditions, Traced
 from triton_ops.exceptions import (
     ConfigValueError,
@@ -32,6 +31,7 @@ from triton_ops_kernels.matmul.problems import (
     loads_of,
     plain_space,
 )
+from triton_ops_kernels.shipped import ShippedKernel
 
 pytestmark = pytest.mark.triton
 

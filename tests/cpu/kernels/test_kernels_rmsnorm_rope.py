@@ -10,7 +10,7 @@ import torch
 
 from tests.near import drawn, off, widened
 from triton_ops.backend import Arguments
-from triton_ops.dispatch import Gradient, ShippedKernel
+from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -24,6 +24,7 @@ from triton_ops_kernels import FusedRMSNormRoPE, call, fused_rmsnorm_rope
 from triton_ops_kernels.rmsnorm_rope import _forward, gradient, operation
 from triton_ops_kernels.rmsnorm_rope import gradient_operation as backward_operation
 from triton_ops_kernels.rmsnorm_rope.problems import default_config
+from triton_ops_kernels.shipped import ShippedKernel
 
 pytestmark = pytest.mark.triton
 

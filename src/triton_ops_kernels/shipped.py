@@ -1,4 +1,4 @@
-"""Kernels of public functions, as a package ships them: each call has its config, and launches with it.
+"""Kernels of public functions: each call has its config, and launches with it.
 
 The functions are decorated with `compilable`, and check their arguments themselves.
 """
@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import Arguments, LauncherKernel, Operation, launches_are_taken
+from triton_ops.backend import Arguments, Operation, launches_are_taken
 from triton_ops.base import require
-from triton_ops.dispatch.operations import config_for, executable_of
+from triton_ops.dispatch import config_for
 from triton_ops.exceptions import UnsupportedDtypeError
-from triton_ops.request import spec_of
 from triton_ops.space import Config
-from triton_ops.values import Problem, is_fake
+from triton_ops.values import Problem, TensorSpec, is_fake
+from triton_ops_kernels.composed import at_launch
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +50,8 @@ class ShippedKernel:
 
     def problem_of(self, values: Mapping[str, object], **changed: object) -> Problem:
         """The problem of a launch, but for values that do not count, which are `changed`."""
-        specs = {name: spec_of(value) for name, value in {**values, **changed}.items()}
+        given: dict[str, Any] = {**values, **changed}
+        specs = {name: TensorSpec.of(value) if Arguments.is_tensor(value) else value for name, value in given.items()}
         return Problem(self.operation.name, tuple(specs.items()))
 
     def launch(self, config: Config, values: Mapping[str, object], device: torch.device) -> None:
@@ -58,10 +59,8 @@ class ShippedKernel:
         kernel: Any = self.operation.kernel
         if device.type == "cpu" and kernel.interpreted:
             self._check_interpreted(values)
-        at_launch = isinstance(kernel, LauncherKernel)
-        executable = kernel.at_launch(config) if at_launch else executable_of(self.operation, config, values)
         with self.on(device):
-            executable.launch(Arguments(keyword=values))
+            at_launch(kernel, config).launch(Arguments(keyword=values))
 
     @staticmethod
     def launches(out: torch.Tensor) -> bool:
