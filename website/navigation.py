@@ -50,7 +50,7 @@ SECTIONS = {
         "concepts/search",
         "concepts/model",
         "concepts/inferred",
-        "concepts/corrections",
+
         "architecture",
     ),
     "Reference": (
