@@ -50,7 +50,6 @@ SECTIONS = {
         "concepts/search",
         "concepts/model",
         "concepts/inferred",
-
         "architecture",
     ),
     "Reference": (
