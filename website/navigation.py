@@ -23,7 +23,6 @@ SECTIONS = {
         "guides/install",
         "guides/kernel",
         "guides/autotune",
-        "guides/autotuner",
         "guides/lockfile",
         "guides/engines",
         "guides/migrate",
