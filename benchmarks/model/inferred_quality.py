@@ -35,7 +35,7 @@ from triton_ops.space import Config
 from triton_ops.tuner import expectation
 from triton_ops.values import Resources, TensorSpec, dtype_name
 from triton_ops_kernels import load
-from triton_ops_lab.recording import write_recording
+from triton_ops_lab.recording import readings_from, write_recording
 
 _OPTIONS = ("num_warps", "num_stages")
 _RACED = 5  # picks beside the default
@@ -78,7 +78,7 @@ def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
 def readings_of(recording: Mapping[str, Any]) -> Readings | None:
     """What is read of every config; what the recording keeps where its kernel is gone or has changed; None without."""
     readings, stored = _read(recording), recording.get("inferred")
-    return Readings.from_json(stored) if stored and (readings is None or readings.silent) else readings
+    return readings_from(stored) if stored and (readings is None or readings.silent) else readings
 
 
 def _read(recording: Mapping[str, Any]) -> Readings | None:

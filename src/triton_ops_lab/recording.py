@@ -29,6 +29,7 @@ from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, ProductTiles, Readings, RowTiles
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, SpaceError, TargetError, TritonKernelError
+from triton_ops.kernel_ir import KernelWork
 from triton_ops.records import Run
 from triton_ops.request import Effort
 from triton_ops.space import Config, ConfigSpace
@@ -88,7 +89,27 @@ def _inferred(
             readings = expected.readings(Survey.considered(expected.space), pool, machine, UNHURRIED)
     except TargetError:  # such as a function that is not compiled
         return None
-    return None if readings.silent else readings.as_json()
+    return None if readings.silent else stored_readings(readings)
+
+
+def stored_readings(readings: Readings) -> dict[str, Any]:
+    """Readings as plain values for a recording; `readings_from` reads them back."""
+    works = [
+        {"values": [value for _, value in key], "work": msgspec.to_builtins(work)}
+        for key, work in readings.works.items()
+    ]
+    return {"names": list(readings.names), "works": works}
+
+
+def readings_from(plain: Mapping[str, Any]) -> Readings:
+    """The readings that `stored_readings` made `plain` of; `SpaceError` if they cannot be read."""
+    errors = LookupError, OSError, TypeError, ValueError
+    with SpaceError.when("what was read of the kernel cannot be read again", "", *errors):
+        readings = Readings(tuple(str(name) for name in plain["names"]))
+        for row in plain["works"]:
+            config = Config.from_json(dict(zip(readings.names, row["values"], strict=True)))
+            readings.works[readings.key(config)] = Sealed.typed(row["work"], KernelWork)
+    return readings
 
 
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:
@@ -192,7 +213,7 @@ class Recording:
         if declared is not None and declared.tiles is not None:
             return declared
         plain = self.head.get("inferred")
-        return Readings.from_json(plain) if isinstance(plain, Mapping) else None
+        return readings_from(plain) if isinstance(plain, Mapping) else None
 
     @cached_property
     def best_ms(self) -> float:

@@ -17,11 +17,11 @@ from triton_ops.backend import Compiler, Kernel, Operation, TritonKernel
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Residents, Target, device_spec
 from triton_ops.exceptions import SpaceError
-from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import tune
 from triton_ops.values import Resources, Status, warps_and_stages
 from triton_ops_lab.expectation import ACCUMULATED_BYTES
+from triton_ops_lab.local_traffic import LocalTraffic
 from triton_ops_lab.ranking import ModelQuestion
 
 SIZE = Callable[[Config], "int | None"]

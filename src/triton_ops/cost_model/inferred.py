@@ -14,9 +14,7 @@ from itertools import chain, count
 from math import ceil
 from typing import Any, TypeAlias
 
-import msgspec
-
-from triton_ops.base import Sealed, cached_property
+from triton_ops.base import cached_property
 from triton_ops.cost_model.blocks import chained_footprint, row_footprint, tile_footprint
 from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, passes_of, walk_of, why_silent
 from triton_ops.cost_model.prediction import Fit, Model, ModelPrior
@@ -34,7 +32,6 @@ from triton_ops.cost_model.product_tiles import (
 )
 from triton_ops.cost_model.row_tiles import walk_schedule
 from triton_ops.device import Machine
-from triton_ops.exceptions import SpaceError
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, Product
 from triton_ops.space import Config
 from triton_ops.values import Footprint, Schedule, TilePlan, UnknownTileError, Work, warps_and_stages
@@ -491,25 +488,6 @@ class Readings:
         for config in configs:
             by_key.setdefault(self.key(config), config)
         return list(by_key.values())
-
-    def as_json(self) -> dict[str, Any]:
-        """The readings as plain values for a recording; `from_json` reads them back."""
-        works = [
-            {"values": [value for _, value in key], "work": msgspec.to_builtins(work)}
-            for key, work in self.works.items()
-        ]
-        return {"names": list(self.names), "works": works}
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Readings:
-        """The readings that `as_json` wrote; `SpaceError` if they cannot be read."""
-        errors = LookupError, OSError, TypeError, ValueError
-        with SpaceError.when("what was read of the kernel cannot be read again", "", *errors):
-            readings = cls(tuple(str(name) for name in plain["names"]))
-            for row in plain["works"]:
-                config = Config.from_json(dict(zip(readings.names, row["values"], strict=True)))
-                readings.works[readings.key(config)] = Sealed.typed(row["work"], KernelWork)
-        return readings
 
 
 _FEWEST = 12  # configs with a forecast that a fit needs

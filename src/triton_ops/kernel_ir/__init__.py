@@ -6,7 +6,7 @@ _NAMES = {
     ".evaluation": "Operand",
     ".facts": "AccessFact Fact ReductionFact SourcePlace",
     ".kernel_work": "KernelWork LaunchWork",
-    ".machine_code": "LocalTraffic PtxText binary_facts",
+    ".machine_code": "PtxText binary_facts loop_lines",
     ".shared_memory": "bank_conflicts bank_padding",
     ".term_walk": "KernelFacts",
     ".terms": "Term",
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from triton_ops.kernel_ir.facts import SourcePlace as SourcePlace
     from triton_ops.kernel_ir.kernel_work import KernelWork as KernelWork
     from triton_ops.kernel_ir.kernel_work import LaunchWork as LaunchWork
-    from triton_ops.kernel_ir.machine_code import LocalTraffic as LocalTraffic
     from triton_ops.kernel_ir.machine_code import PtxText as PtxText
     from triton_ops.kernel_ir.machine_code import binary_facts as binary_facts
+    from triton_ops.kernel_ir.machine_code import loop_lines as loop_lines
     from triton_ops.kernel_ir.shared_memory import bank_conflicts as bank_conflicts
     from triton_ops.kernel_ir.shared_memory import bank_padding as bank_padding
     from triton_ops.kernel_ir.term_walk import KernelFacts as KernelFacts

@@ -1,9 +1,5 @@
 """The machine code and the assembly of a compiled kernel, read without a driver or a tool.
 
-NVIDIA: the text of `nvdisasm -c`, where `LDL` and `STL` reach local memory, a suffix such as `.64` is the width in
-bits, and a backward branch to a label closes a loop. AMD: assembly text, where LLVM writes `Folded Spill` and
-`Folded Reload` behind the instructions that move registers to the stack and back.
-
 A kernel's PTX starts products (`wgmma.mma_async`) in groups, each behind one `wgmma.fence`, and they run beside the
 loads of later steps. Where ptxas cannot keep the registers of a group apart, it makes every product wait for the one
 before: it puts a fence of its own before each. It tells so on the screen alone ("Potential Performance Loss"), and the
@@ -26,7 +22,6 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from triton_ops.kernel_ir.shared_memory import WarpRegisters
@@ -224,35 +219,3 @@ def loop_lines(assembly: str) -> set[int]:
         elif (match := _BRANCH.search(line)) is not None and match[1] in labels:
             inside.update(range(labels[match[1]] + 1, at))
     return inside
-
-
-_LOCAL = re.compile(r"\b(?P<sass>LDL|STL)(?P<parts>(?:\.\w+)*)\s|;\s*(?P<bytes>\d+)-byte Folded (?P<amd>Spill|Reload)")
-_WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
-
-
-@dataclass(frozen=True)
-class LocalTraffic:
-    """The instructions of one kernel that load from local memory and store to it.
-
-    The bytes are those of one thread, each instruction once; `in_loops` counts those of both that run again and again.
-    """
-
-    loads: int
-    stores: int
-    load_bytes: int
-    store_bytes: int
-    in_loops: int
-
-    @staticmethod
-    def of(text: str) -> LocalTraffic:
-        """The local traffic in a kernel's SASS, or in its amdgcn assembly."""
-        lines = enumerate(text.splitlines())
-        matches = [(at, match) for at, line in lines if (match := _LOCAL.search(line)) is not None]
-        widths: dict[str, list[int]] = {"load": [], "store": []}
-        for _, match in matches:
-            parts = (match["parts"] or "").split(".")
-            width = int(match["bytes"] or next((_WIDTHS[part] for part in parts if part in _WIDTHS), 4))
-            widths["load" if (match["sass"] or match["amd"]) in ("LDL", "Reload") else "store"].append(width)
-        inside = len(loop_lines(text) & {at for at, _ in matches})
-        loads, stores = widths["load"], widths["store"]
-        return LocalTraffic(len(loads), len(stores), sum(loads), sum(stores), inside)

@@ -107,10 +107,3 @@ def test_a_config_that_was_not_read_is_fitted_to_those_that_were_once_there_are_
     assert fitted[:11] == times[:11]
     assert all(map(math.isfinite, fitted))
     assert all(0.3 < ms / fitted[12] < 3 for ms in fitted[13:])
-
-
-def test_readings_are_written_and_read_again():
-    readings = readings_of({1: WORKS["matmul"], 2: WORKS["silent"]})
-    again = Readings.from_json(readings.as_json())
-    assert again.works == readings.works
-    assert again.names == ("n",)

@@ -17,7 +17,7 @@ from triton_ops.request import Budget
 from triton_ops.request.effort import PRESETS
 from triton_ops.search import make_searcher
 from triton_ops.space import Config
-from triton_ops_lab.recording import read_recording
+from triton_ops_lab.recording import read_recording, readings_from, stored_readings
 from triton_ops_lab.replayed_search import (
     LiveConditions,
     SimulatedCompilers,
@@ -151,34 +151,42 @@ def readings():
 
 
 def test_what_was_read_is_kept_and_read_again(readings):
-    again = Readings.from_json(json.loads(json.dumps(readings.as_json())))
+    again = readings_from(json.loads(json.dumps(stored_readings(readings))))
     assert again == readings
     assert not again.silent
 
 
-@pytest.mark.parametrize("plain", [{}, {"names": ["a"], "works": [{"values": [1]}]}, {"names": 3, "works": []}])
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {},
+        {"names": ["a"], "works": [{"values": [1]}]},
+        {"names": ["a"], "works": [{"values": []}]},
+        {"names": 3, "works": []},
+    ],
+)
 def test_what_cannot_be_read_again_is_refused(plain):
     with pytest.raises(SpaceError, match="cannot be read again"):
-        Readings.from_json(plain)
+        readings_from(plain)
 
 
 def test_a_recording_brings_what_was_read_of_its_kernel(file, readings):
     assert priors_for(read_recording(file())) == []
-    recording = read_recording(file(inferred=readings.as_json()))
+    recording = read_recording(file(inferred=stored_readings(readings)))
     (prior,) = priors_for(recording)
     assert len(set(prior.score([Config(config) for config in CONFIGS]))) > 10
     assert tune(recording, priors=[prior]).trials > 0
 
 
 def test_what_another_version_has_read_is_no_error_of_a_replay(file, readings, caplog):
-    plain = readings.as_json()
+    plain = stored_readings(readings)
     del plain["works"][0]["work"]["launches"][0]["accesses"][0]["tile"]
     assert priors_for(read_recording(file(inferred=plain))) == []
     assert "own.json.gz is searched without a model" in caplog.text
 
 
 def test_the_command_simulates_tunes(cli, file, readings):
-    path = file(inferred=readings.as_json())
+    path = file(inferred=stored_readings(readings))
     ran = cli("replay", path, "--live", "--undeclared", "--seeds", "2", "--jobs", "1", "--json")
     assert ran.code == 0, ran.err
     (space,) = json.loads(ran.out)["spaces"]

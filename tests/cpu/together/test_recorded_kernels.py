@@ -11,9 +11,8 @@ from benchmarks.model.inferred_quality import expected, summary, table
 from benchmarks.model.model_quality import figures, read, time_ms
 
 from triton_ops.base import Sealed
-from triton_ops.cost_model import Readings
 from triton_ops.device import DeviceSpec, Machine
-from triton_ops_lab.recording import read_recording, write_recording
+from triton_ops_lab.recording import read_recording, readings_from, write_recording
 
 RECORDINGS = Path(__file__).parents[3] / "benchmarks" / "recordings"
 LEAST = {  # Spearman's correlation, and the share of the optimum that the first five reach
@@ -41,7 +40,7 @@ LEAST = {  # Spearman's correlation, and the share of the optimum that the first
 def test_work_that_was_read_ranks_a_recorded_space(name):
     recording = read(RECORDINGS / f"{name}.json.gz")
     ran = [row for row in recording["rows"] if row["status"] == "ok"]
-    model = Readings.from_json(recording["inferred"]).model(Machine.of(DeviceSpec.named(recording["gpu"])))
+    model = readings_from(recording["inferred"]).model(Machine.of(DeviceSpec.named(recording["gpu"])))
     result = figures(model.score([row["config"] for row in ran]), [time_ms(row) for row in ran])
     correlation, of_five = LEAST[name]
     assert result["spearman"] >= correlation
@@ -53,7 +52,7 @@ def test_what_runs_beside_an_authors_default_is_told():
     recording = read(RECORDINGS / "flash_d64.json.gz")
     ran = {tuple(row["config"].items()): time_ms(row) for row in recording["rows"] if row["status"] == "ok"}
     default_ms = ran[tuple((name, values[0]) for name, values in recording["space"].items())]
-    row = expected(recording, Readings.from_json(recording["inferred"]))
+    row = expected(recording, readings_from(recording["inferred"]))
     assert row["default"] == pytest.approx(min(ran.values()) / default_ms, abs=1e-4)
     assert row["spoke"]
     assert row["speed"] == pytest.approx(row["fraction"] / row["default"], abs=1e-3)
