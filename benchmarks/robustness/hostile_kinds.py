@@ -38,6 +38,7 @@ from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.records.misses import flush_misses
 from triton_ops.records.run_log import has_ended
 from triton_ops.records.store import open_store
+from triton_ops.report.run_facts import Report
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config
 from triton_ops.tuner import Silent
@@ -194,7 +195,7 @@ def _gone_on(cache: Path, key_id: str, log: Path) -> dict[str, Any]:
     trials = {str(trial.config): repr(trial) for trial in runs.trials()}
     with contextlib.suppress(RunLogError):
         run = Run.read(log)
-        assert all(math.isfinite(at_s + trial.median_ms) for at_s, trial in run.best_so_far)
+        assert all(math.isfinite(at_s + trial.median_ms) for at_s, trial in Report(run).best_so_far)
         runs.unfinished(run.head.space.fingerprint)
         has_ended(log)
     return trials

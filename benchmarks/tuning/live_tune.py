@@ -37,6 +37,7 @@ from benchmarks.tuning.live_cases import CASES, DECLARED
 from triton_ops import Operation, tune
 from triton_ops.device import probe
 from triton_ops.records import Run
+from triton_ops.report.run_facts import Report
 from triton_ops.request import Effort
 from triton_ops.settings import cache_dir
 from triton_ops.space import Config
@@ -56,7 +57,7 @@ def curve_of(run_id: str, born: float) -> list[tuple[float, float, str]]:
     (path,) = cache_dir().glob(f"runs/*/{run_id}.jsonl")
     run = Run.read(path)
     started_s = datetime.fromisoformat(run.head.started).timestamp() - born
-    return [(round(started_s + at_s, 3), trial.rank, trial.config.text) for at_s, trial in run.best_so_far]
+    return [(round(started_s + at_s, 3), trial.rank, trial.config.text) for at_s, trial in Report(run).best_so_far]
 
 
 def one(case: str, seed: int, search: str, born: float) -> dict[str, Any]:

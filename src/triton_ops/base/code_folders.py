@@ -20,7 +20,7 @@ from pathlib import Path
 
 import platformdirs
 
-from triton_ops.base.folders import OTHERS, Folder, flags, left_behind, user
+from triton_ops.base.folders import MOST_LINKS, OTHERS, Folder, flags, left_behind, user
 from triton_ops.base.texts import warn, warn_once
 from triton_ops.exceptions import CacheError
 from triton_ops.settings import cache_folder
@@ -119,9 +119,6 @@ def _lock(path: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-_MOST_LINKS = 40  # as many as Linux follows
 
 
 class CodeFolder:
@@ -236,7 +233,7 @@ def _way(path: Path) -> Iterator[Path]:
             here /= name
             continue
         target, links = (here / name).readlink(), links + 1
-        if links > _MOST_LINKS:
+        if links > MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         here = Path(target.anchor) if target.is_absolute() else here
         names += reversed(target.parts[target.is_absolute() :])

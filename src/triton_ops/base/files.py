@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base.folders import Folder, flags, kind_of, open_regular, sync, sync_folder, user, written_by_others
+from triton_ops.base.folders import MOST_LINKS, OTHERS, Folder, flags, kind_of, open_regular, sync, sync_folder, user
 from triton_ops.base.plain import Sealed
 from triton_ops.base.texts import storable
 from triton_ops.exceptions import CacheError
@@ -278,7 +278,6 @@ _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BO
 _MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of another encoding
 _OPEN = flags("NONBLOCK", "NOCTTY")
 _DESCRIPTOR = r"/(?:dev|proc/(?:self|\d+))/fd/(\d+)"
-_MOST_LINKS = 40  # as many as Linux follows
 _SMALL_BYTES = 4 << 20
 _DENSEST = 64  # JSON of this package shrinks to a tenth or a thirtieth
 _MOST_UNPACKED_BYTES = 1 << 30
@@ -397,13 +396,13 @@ def _read_pipe(descriptor: int, limit_bytes: int) -> bytes:
 
 def _end_of_links(path: Path) -> Path:
     """The path after its links were followed, as far as one of `/dev/fd`; its folders may be links too."""
-    for _ in range(_MOST_LINKS):
+    for _ in range(MOST_LINKS):
         folder = Path(os.path.realpath(path.parent))
         path = folder / path.name
         if re.fullmatch(_DESCRIPTOR, str(path)) or not path.is_symlink():
             return path
         above, link = folder.stat(), path.lstat()
-        if written_by_others(above) and link.st_uid not in (user(), 0):
+        if above.st_mode & OTHERS and link.st_uid not in (user(), 0):
             raise PermissionError(errno.EPERM, f"it is a link of user {link.st_uid} in a folder that others may write")
         path = folder / path.readlink()
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))

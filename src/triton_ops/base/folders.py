@@ -43,6 +43,7 @@ from triton_ops.settings import expanded
 with contextlib.suppress(ImportError):
     import fcntl  # not on Windows
 _POSIX = hasattr(os, "geteuid")  # elsewhere bits of a mode do not say who may write, and nobody owns a file by number
+MOST_LINKS = 40  # as many as Linux follows
 OTHERS = stat.S_IWGRP | stat.S_IWOTH if _POSIX else 0
 
 
@@ -100,11 +101,6 @@ def kind_of(status: os.stat_result) -> str:
 def may_be_anyones(status: os.stat_result) -> bool:
     """True if another user than this one and root may open a file, or owns it."""
     return _POSIX and (bool(status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)) or status.st_uid not in (user(), 0))
-
-
-def written_by_others(folder: os.stat_result) -> bool:
-    """True if the group of a folder, or everybody, may write the folder."""
-    return bool(folder.st_mode & OTHERS)
 
 
 def _judge(status: os.stat_result, folder: os.stat_result, writes: bool) -> None:

@@ -15,6 +15,11 @@ from triton_ops.terminal import ExitCode, Facts, folder_of, option
 
 ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records
 Which = Annotated[str | None, option("KERNEL|ID", "A kernel's name, or the start of an id.", show_default=False)]
+ENDS = {
+    "complete": "every config tried", "settled": "too little left to gain", "trials": "limit of trials reached",
+    "seconds": "limit of seconds reached", "interrupted": "interrupted",
+}  # fmt: skip
+"""Why a search ended, in words."""
 _HEADER = ("id", "kernel", "problem", "median ms", "spread", "vs default", "device", "when", "winner")
 _FAILURES_SHOWN = 3
 _NUMBERS = ("median ms", "spread", "vs default")
@@ -76,7 +81,7 @@ def _facts(record: Record) -> dict[str, str]:
 
 def _search(record: Record) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in record.totals.items())
-    end = Record.ENDS.get(record.stopped, record.stopped)
+    end = ENDS.get(record.stopped, record.stopped)
     return f"{record.search}, effort {record.effort}: {counts}; {end}, {record.elapsed_s:.1f} s"
 
 

@@ -12,16 +12,15 @@ from typing import Annotated
 from triton_ops import ship
 from triton_ops.base import counted
 from triton_ops.cli.cache import Which, nothing_found
+from triton_ops.cli.lock_changes import LockChange, changes
 from triton_ops.device import DeviceSpec, device_spec
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import (
     LeftOut,
-    LockChange,
     LockEntry,
     Lockfile,
     LockPlan,
     Misses,
-    changes,
     kernel_names,
     lock_of,
     matching,

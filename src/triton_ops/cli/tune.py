@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from triton_ops._faces import Upward
 from triton_ops.backend import Operation
 from triton_ops.base import counted, gain_text
+from triton_ops.cli.cache import ENDS
 from triton_ops.device import probe
 from triton_ops.exceptions import MissingDependencyError, SettingsError, TuningFailedError
 from triton_ops.many import ListedTune, RunOptions
@@ -280,7 +281,7 @@ def _mark(trial: Trial, result: TuningResult) -> str:
 
 def _summary(result: TuningResult) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in result.totals.items())
-    end = Record.ENDS.get(result.stopped, result.stopped)
+    end = ENDS.get(result.stopped, result.stopped)
     return f"{counted(len(result.trials), 'trial')}: {counts}; {end}, {result.elapsed_s:.1f} s"
 
 

@@ -11,22 +11,10 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from typing import Any
 
+from triton_ops.cost_model import mma
 from triton_ops.cost_model.blocks import chained_footprint
-from triton_ops.cost_model.product_tiles import (
-    LANES,
-    LINE_BYTES,
-    WARPS_BY_TURNS,
-    TileBlock,
-    TileLoop,
-    check_matrix_units,
-    lockstep,
-    loop_schedule,
-    mma_cycles,
-    operand_bytes,
-    tiles_of_warp,
-    warp_groups,
-    warps_across,
-)
+from triton_ops.cost_model.product_tiles import WARPS_BY_TURNS
+from triton_ops.cost_model.tile_loop import LANES, LINE_BYTES, TileLoop, loop_schedule
 from triton_ops.device import Machine
 from triton_ops.values import ITEM_BYTES, Footprint, Schedule, Tile, TilePlan, tile_side, warps_and_stages
 
@@ -63,7 +51,7 @@ class AttentionTiles:
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan a pipelined loop along the keys for each tile of queries."""
-        check_matrix_units(machine, self.dtype)
+        mma.check(machine, self.dtype)
         by_turns = config.get("FORM") == "gluon"
         queries, keys = tile_side(self.tile_queries, config), tile_side(self.tile_keys, config)
         if by_turns:  # each group of warps is as a block of half the rows
@@ -71,7 +59,7 @@ class AttentionTiles:
         warps, stages = warps_and_stages(config)
         parts = int(config.get("SPLITS", 1))
         tiles = replace(self, heads=self.heads * parts, keys=ceil(self.keys / parts))
-        scores = TileBlock(  # Q @ Kᵀ
+        scores = mma.TileBlock(  # Q @ Kᵀ
             rows=queries, columns=keys, step=self.head_dim, group=1, warps=warps, stages=stages,
             item_bytes=ITEM_BYTES[self.dtype],
         )  # fmt: skip
@@ -86,11 +74,11 @@ class AttentionTiles:
                 )  # fmt: skip
             return loop_schedule(loop, footprint, machine)
 
-        guess = _attention_guess(scores, _step_bytes(scores), warp_groups(machine, queries, warps))
+        guess = _attention_guess(scores, _step_bytes(scores), mma.warp_groups(machine, queries, warps))
         return TilePlan(warps, guess, schedule)
 
 
-def attention_loop(tiles: AttentionTiles, scores: TileBlock, machine: Machine, footprint: Footprint) -> TileLoop:
+def attention_loop(tiles: AttentionTiles, scores: mma.TileBlock, machine: Machine, footprint: Footprint) -> TileLoop:
     """The loop of one tile of queries along its keys, by a block that takes `footprint`."""
     item, dim, queries, keys, warps = scores.item_bytes, scores.step, scores.rows, scores.columns, scores.warps
     values = scores._replace(columns=dim, step=keys)  # P @ V
@@ -100,13 +88,13 @@ def attention_loop(tiles: AttentionTiles, scores: TileBlock, machine: Machine, f
     steps = max(1, round(ceil(tiles.keys / keys) * (0.5 + 0.5 / per_head if tiles.causal else 1.0)))
     heads_at_once = min(tiles.heads, ceil(at_once * machine.units / per_head))
     # P is in registers, so the second product reads only V from shared memory.
-    reads = operand_bytes(machine, queries, keys, dim * item, warps) + keys * dim * item * max(queries // 64, 1)
+    reads = mma.operand_bytes(machine, queries, keys, dim * item, warps) + keys * dim * item * max(queries // 64, 1)
     return TileLoop(
         blocks=per_head * tiles.heads,
         steps=steps,
         stages=scores.stages,
         warps=warps,
-        mma_cycles=mma_cycles(machine, scores, tiles.dtype) + mma_cycles(machine, values, tiles.dtype),
+        mma_cycles=mma.cycles(machine, scores, tiles.dtype) + mma.cycles(machine, values, tiles.dtype),
         shared_bytes=reads + loads,
         lines=2 * keys * ceil(dim * item / LINE_BYTES),
         load_bytes=loads,
@@ -115,17 +103,17 @@ def attention_loop(tiles: AttentionTiles, scores: TileBlock, machine: Machine, f
         mma_excess=machine.mma_excess(tiles.dtype),
         store_bytes=queries * dim * item,
         links=2,
-        lockstep=lockstep(machine, scores, footprint.serialised),
-        exchanged=warps_across(machine, queries, keys, warps) > 1,
-        tall=tiles_of_warp(machine, queries, keys, warps),
+        lockstep=mma.lockstep(machine, scores, footprint.serialised),
+        exchanged=mma.warps_across(machine, queries, keys, warps) > 1,
+        tall=mma.tiles_of_warp(machine, queries, keys, warps),
     )
 
 
-def _step_bytes(scores: TileBlock) -> int:
+def _step_bytes(scores: mma.TileBlock) -> int:
     return 2 * scores.columns * scores.step * scores.item_bytes
 
 
-def _attention_guess(scores: TileBlock, loads: int, grouped: bool) -> Footprint:
+def _attention_guess(scores: mma.TileBlock, loads: int, grouped: bool) -> Footprint:
     """Resources of a block; without a pipeline the values take the place of the keys."""
     threads, dim = 32 * scores.warps, scores.step
     shared = (scores.stages * loads if scores.stages > 1 else loads // 2) + scores.rows * dim * scores.item_bytes

@@ -15,22 +15,12 @@ from math import ceil
 from typing import Any, TypeAlias
 
 from triton_ops.base import cached_property
+from triton_ops.cost_model import mma
 from triton_ops.cost_model.blocks import chained_footprint, row_footprint, tile_footprint
 from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, passes_of, walk_of, why_silent
 from triton_ops.cost_model.prediction import Fit, Model, ModelPrior
-from triton_ops.cost_model.product_tiles import (
-    TileBlock,
-    TileLoop,
-    check_matrix_units,
-    lockstep,
-    loop_schedule,
-    mma_cycles,
-    operand_bytes,
-    tiles_of_warp,
-    warp_groups,
-    warps_across,
-)
 from triton_ops.cost_model.row_tiles import walk_schedule
+from triton_ops.cost_model.tile_loop import LANES, TileLoop, loop_schedule
 from triton_ops.device import Machine
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, Product
 from triton_ops.space import Config
@@ -38,7 +28,6 @@ from triton_ops.values import Footprint, Schedule, TilePlan, UnknownTileError, W
 
 DramBytes: TypeAlias = "Callable[[Machine, int], float]"
 """From a machine and the programs of a wave to the bytes that DRAM delivers for one program."""
-_LANES = 128
 _SPECIAL_PER_CYCLE = 16  # exponentials and the like of one multiprocessor: CUDA C++ Programming Guide
 
 
@@ -85,7 +74,7 @@ def _step_of(launch: LaunchWork) -> AverageStep:
             shared_bytes=0.0,
             lines=sum(a.lines * a.executions for a in loads if not a.descriptor) / steps,
             load_bytes=sum(access.bytes for access in loads) / steps,
-            arithmetic_cycles=sum(max(one.plain / _LANES, one.special / _SPECIAL_PER_CYCLE) for one in turning) / steps,
+            arithmetic_cycles=sum(max(one.plain / LANES, one.special / _SPECIAL_PER_CYCLE) for one in turning) / steps,
             dram_bytes=0.0,
             store_bytes=sum(a.bytes * (2 if a.kind == "atomic" else 1) for a in launch.accesses if a.kind != "load"),
             entries=sum(one.entries for one in turning) or 1.0,
@@ -137,37 +126,37 @@ def _result_elements(launch: LaunchWork, products: Iterable[int]) -> float:
 def product_plan(step: AverageStep, warps: int, stages: int, machine: Machine, dram_bytes: DramBytes) -> TilePlan:
     """A pipelined loop of products; `UnknownTileError` if the device has no known matrix rate for one."""
     for product in step.products:
-        check_matrix_units(machine, product.dtype)
+        mma.check(machine, product.dtype)
     main = _block(step.main, warps, stages if step.depth is None else step.depth)
-    grouped = warp_groups(machine, main.rows, warps)
+    grouped = mma.warp_groups(machine, main.rows, warps)
 
     def schedule(footprint: Footprint) -> Schedule:
         at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, warps)
         loop = _loop(step, main, machine, dram_bytes(machine, at_once * machine.units))
-        loop = loop._replace(lockstep=lockstep(machine, main, footprint.serialised))
+        loop = loop._replace(lockstep=mma.lockstep(machine, main, footprint.serialised))
         return loop_schedule(loop, footprint, machine)
 
     return TilePlan(warps, _guess(step, main, grouped, _repeated(step, main, machine)), schedule)
 
 
-def _block(product: Product, warps: int, stages: int) -> TileBlock:
-    return TileBlock(
+def _block(product: Product, warps: int, stages: int) -> mma.TileBlock:
+    return mma.TileBlock(
         rows=product.rows, columns=product.columns, step=product.inner, group=1, warps=warps, stages=stages,
         item_bytes=product.item_bytes,
     )  # fmt: skip
 
 
-def _repeated(step: AverageStep, block: TileBlock, machine: Machine) -> float:
+def _repeated(step: AverageStep, block: mma.TileBlock, machine: Machine) -> float:
     """How often the warps of a block compute the same elements of a product that another one waits for.
 
     Triton 3.6.0 puts all warps along the rows of such a product (`AccelerateMatmul`, `warpsPerTileV3`), each with 16 of
     them, so that a softmax between both needs no exchange.
     """
-    chained = any(product.after for product in step.products) and warp_groups(machine, block.rows, block.warps)
+    chained = any(product.after for product in step.products) and mma.warp_groups(machine, block.rows, block.warps)
     return max(1.0, 16 * block.warps / block.rows) if chained else 1.0
 
 
-def _guess(step: AverageStep, main: TileBlock, grouped: bool, repeated: float) -> Footprint:
+def _guess(step: AverageStep, main: mma.TileBlock, grouped: bool, repeated: float) -> Footprint:
     """Resources of a block; without a pipeline one product's operands take the place of another's."""
     threads = 32 * main.warps
     buffers = main.stages if grouped else max(main.stages - 1, 1)
@@ -183,30 +172,30 @@ def _guess(step: AverageStep, main: TileBlock, grouped: bool, repeated: float) -
     return tile_footprint(step.results / threads, step.copied / 16 / threads, grouped, int(shared), 0.0)
 
 
-def _loop(step: AverageStep, main: TileBlock, machine: Machine, dram_bytes: float) -> TileLoop:
+def _loop(step: AverageStep, main: mma.TileBlock, machine: Machine, dram_bytes: float) -> TileLoop:
     cycles, reads, loop = 0.0, 0.0, step.loop
     first = {at for product in step.products for at in product.after}
     for at, product in enumerate(step.products):
         block = _block(product, main.warps, main.stages)
         again = _repeated(step, block, machine) if at in first else 1.0
         share = again * product.batch * product.executions / loop.steps
-        cycles += share * mma_cycles(machine, block, product.dtype)
+        cycles += share * mma.cycles(machine, block, product.dtype)
         reads += share * _operand_reads(product, block._replace(warps=int(main.warps / again)), machine)
-    repeated = _repeated(step, main, machine)
+    repeated, across = _repeated(step, main, machine), mma.warps_across(machine, main.rows, main.columns, main.warps)
     return loop._replace(
         stages=main.stages, warps=main.warps, mma_cycles=cycles, shared_bytes=reads + loop.load_bytes,
         dram_bytes=dram_bytes / loop.steps, mma_excess=machine.mma_excess(step.main.dtype),
         arithmetic_cycles=repeated * loop.arithmetic_cycles,
-        exchanged=loop.exchanged and repeated == 1 and warps_across(machine, main.rows, main.columns, main.warps) > 1,
-        tall=tiles_of_warp(machine, main.rows, main.columns, main.warps),
+        exchanged=loop.exchanged and repeated == 1 and across > 1,
+        tall=mma.tiles_of_warp(machine, main.rows, main.columns, main.warps),
     )  # fmt: skip
 
 
-def _operand_reads(product: Product, block: TileBlock, machine: Machine) -> float:
+def _operand_reads(product: Product, block: mma.TileBlock, machine: Machine) -> float:
     """Bytes of shared memory that a product reads; an operand that the loop computes is in registers."""
-    if product.computed and product.loads[0] < 0 and warp_groups(machine, block.rows, block.warps):
+    if product.computed and product.loads[0] < 0 and mma.warp_groups(machine, block.rows, block.warps):
         return float(product.columns * product.inner * block.item_bytes * max(product.rows // 64, 1))
-    return operand_bytes(machine, product.rows, product.columns, product.inner * block.item_bytes, block.warps)
+    return mma.operand_bytes(machine, product.rows, product.columns, product.inner * block.item_bytes, block.warps)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,4 @@
-"""Products of tiles as pipelined loops: the time of a tile at matrix units, shared memory, load unit, L2, DRAM.
-
-The layouts are Triton's for sm_80 and sm_90, which choose a tile's instruction and the share of each warp (Triton's
-`lib/Dialect`, AccelerateMatmul; docs/concepts/model.md derives each figure).
-
-Loads run ahead of the products, and the resources of a step overlap. Where a product of a step waits for another one,
-as in attention (`attention_tiles`), or for arithmetic on what was loaded, a block does one after another; only other
-blocks fill the gaps.
+"""Products of matrices as loops of tiles (`tile_loop`), which matrix units multiply (`mma`).
 
 Products have several algorithms: tiles with a program each, walked over, or shared among programs. The configs name the
 algorithm as the shipped products do: ALGORITHM (`tiles`, `persistent`, `split_k`, `stream_k`), PROGRAMS for each
@@ -21,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from typing import Any, NamedTuple
 
-from triton_ops.cost_model.blocks import Wave, overlap_ns, schedule, tile_footprint
+from triton_ops.cost_model import mma
+from triton_ops.cost_model.blocks import tile_footprint
+from triton_ops.cost_model.tile_loop import LANES, LINE_BYTES, TileLoop, loop_schedule
 from triton_ops.device import Machine
 from triton_ops.values import (
     ALIGNMENT_BYTES,
@@ -31,100 +26,13 @@ from triton_ops.values import (
     TensorSpec,
     Tile,
     TilePlan,
-    UnknownTileError,
     tile_side,
     warps_and_stages,
 )
 
-_SCHEDULERS = 4  # of a multiprocessor, each with its own warps
-
-
-class TileLoop(NamedTuple):
-    """The work of one block; cycles of a multiprocessor, bytes and lines are per step, but for what ends a tile."""
-
-    blocks: int
-    steps: float  # per block
-    stages: int  # of the pipeline; loads run `stages` - 1 steps ahead
-    warps: int
-    mma_cycles: float  # of the matrix units
-    shared_bytes: float  # that loads write and matrix units read
-    lines: float  # of 128 bytes that loads touch
-    load_bytes: float  # through the port from L2
-    arithmetic_cycles: float  # of the other units
-    dram_bytes: float  # of one block in a full wave, without those that another block has read
-    store_bytes: float  # of one block after its last step
-    mma_excess: float = 1.0  # matrix rate at the highest clock over that which the device sustains at its power limit
-    entries: float = 1.0  # of the loop by a block: a persistent block fills its pipeline anew for each of its tiles
-    lockstep: float = 0.0  # how far a block's matrix units wait for operands instead of working during loads, 0 to 1
-    links: int = 0  # products of a step of which one waits for another, or for arithmetic; 0 if none does
-    exchanged: bool = False  # warps exchange what they reduce between such products, because they share rows
-    tall: float = 1.0  # tiles of 16 rows that each warp has, one below the other
-    at_once: int = 0  # blocks that run on a multiprocessor; 0 for as many as fit
-    turns: float = 1.0  # tiles of a block, one after the other
-    finish_cycles: float = 0.0  # of what is computed of a tile's sums after its last step
-    chain_cycles: float = 0.0  # of a step's matrix instructions that wait for each other's sums
-
-
-def loop_schedule(loop: TileLoop, footprint: Footprint, machine: Machine) -> Schedule:
-    """The schedule of the loop on a machine: a first load, steps in which resources overlap, and a last store."""
-    at_once = loop.at_once or machine.blocks_at_once(footprint.registers, footprint.shared_bytes, loop.warps)
-    return schedule(loop.blocks, at_once, machine, lambda depth, count: _wave(loop, footprint, machine, depth, count))
-
-
-def _wave(loop: TileLoop, footprint: Footprint, machine: Machine, depth: int, blocks: int) -> Wave:
-    costs, clock = machine.costs, machine.clock_ghz
-    busy = min(1.0, blocks / machine.units)
-    dram_ns = loop.dram_bytes * blocks / machine.dram_gbps
-    # The loads of a step must arrive before the step: one wait and one tile's transfer in stages - 1 steps.
-    wait_ns = costs.load_ns + max(dram_ns, loop.load_bytes / costs.stream_gbps)
-    mma_ns = depth * loop.mma_cycles / clock * max(1.0, busy * loop.mma_excess)
-    shared_ns = depth * loop.shared_bytes / (machine.shared_bytes_per_cycle * costs.shared_share * clock)
-    spilled = 2 * footprint.spill_bytes * 32 * loop.warps  # written and read again in every step
-    times = {
-        "matrix units": max(mma_ns, loop.chain_cycles / clock) + loop.lockstep * shared_ns,
-        "shared memory": shared_ns,
-        "load unit": depth * loop.lines * costs.line_cycles / clock,
-        "L2": depth * loop.load_bytes / (machine.port_bytes_per_cycle * clock),
-        "DRAM": dram_ns,
-        "load latency": wait_ns / max(loop.stages - 1, 1),
-        "arithmetic": depth * loop.arithmetic_cycles / clock,
-        "spills": depth * spilled / (costs.spill_bytes_per_cycle * clock),
-    }
-    step_ns = overlap_ns(times, costs.overlap)
-    if loop.links:
-        times["chain"] = _chain_ns(loop, machine, times["matrix units"] / depth, wait_ns, spilled)
-        step_ns = overlap_ns({"rates": step_ns, "chain": times["chain"]}, costs.wait_overlap)
-    step_ns += costs.step_cycles / clock
-    out_ns = max(
-        depth * loop.store_bytes / (costs.store_bytes_per_cycle * clock), blocks * loop.store_bytes / machine.dram_gbps
-    )
-    alone = {name: loop.steps * each for name, each in times.items()}
-    alone["loop"] = loop.steps * costs.step_cycles / clock
-    finish_ns = loop.finish_cycles / clock
-    between_ns = max(0.0, loop.entries - 1) * (wait_ns + costs.drain_ns) + max(0.0, loop.turns - 1) * finish_ns
-    return Wave(loop.steps * step_ns + between_ns, wait_ns + costs.drain_ns + out_ns + depth * finish_ns, alone)
-
-
-def _chain_ns(loop: TileLoop, machine: Machine, mma_ns: float, wait_ns: float, spilled: float) -> float:
-    """Time of one block's step in which products and arithmetic follow each other."""
-    costs = machine.costs
-    lone = max(1.0, costs.lone_warp * _SCHEDULERS / loop.warps)  # a scheduler with one warp waits for its results
-    link = costs.link_cycles * (1 + costs.tall_link * (loop.tall - 1))
-    cycles = loop.arithmetic_cycles * lone + loop.links * link + spilled / costs.spill_bytes_per_cycle
-    cycles += costs.exchange_cycles if loop.exchanged else 0.0
-    unhidden_ns = costs.unhidden * wait_ns if loop.stages == 1 else 0.0
-    return mma_ns + cycles / machine.clock_ghz + unhidden_ns
-
-
-LINE_BYTES = 128
 _COPY_BYTES = 16
 _ASYNC_BYTES = 4  # of the least copy that runs ahead of the products: PTX ISA, `cp.async`
 _LINE_COPIES = 16  # that cost the load unit a line, however narrow: set on products with copies of 1 and 2 bytes
-_GROUP_ROWS = 64  # rows of a warp-group instruction
-_WIDEST = 256  # most columns of a warp-group instruction
-_INSTRUCTION_CYCLES, _INSTRUCTION_TERMS = 33, 16  # of one warp's matrix instruction of 16 bits: until its sum is there
-_ONE_STEP = 32  # elements of 8 bits along K that one instruction takes: in such a step there is one, and none waits
-_SERIALISED = 0.5  # chance that 8-bit tiles of 256 columns are serialised: in one of two kernels' texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,113 +79,26 @@ class GemmTiles:
         return ProductTiles(self).planned(config, _form({}), machine)
 
 
-def check_matrix_units(machine: Machine, dtype: str) -> None:
-    """Raise `UnknownTileError` if the device has no known matrix rate for `dtype`."""
-    if dtype not in machine.mma_flops_per_cycle:
-        raise UnknownTileError(f"the device has no known matrix rate for {dtype}")
-
-
-class TileBlock(NamedTuple):
-    """The tile of one program, and how the program runs."""
-
-    rows: int
-    columns: int
-    step: int  # along the inner axis
-    warps: int
-    stages: int
-    group: int  # tile rows that programs walk down before they move on to the next tile column
-    item_bytes: int  # of an element of A and B
-    parts: int = 1  # of a step, each with a sum of its own
-    sums: int = 1  # of the columns, each with instructions of its own
-
-    @property
-    def load_bytes(self) -> int:
-        """Bytes of A and B that one step loads."""
-        return (self.rows + self.columns) * self.step * self.item_bytes
-
-
-def block_of(product: GemmTiles, config: Mapping[str, Any]) -> TileBlock:
+def block_of(product: GemmTiles, config: Mapping[str, Any]) -> mma.TileBlock:
     """The block of a config."""
     warps, stages = warps_and_stages(config)
     rows, columns, step, group = (
         tile_side(side, config) for side in (product.tile_rows, product.tile_columns, product.tile_inner, product.group)
     )
-    return TileBlock(
+    return mma.TileBlock(
         rows=rows, columns=columns, step=step, group=group, warps=warps, stages=stages,
         item_bytes=ITEM_BYTES[product.dtype],
     )  # fmt: skip
 
 
-def warp_groups(machine: Machine, rows: int, warps: int) -> bool:
-    """Return True for a tile that runs on warp-group instructions."""
-    return machine.wgmma and rows >= _GROUP_ROWS and warps % 4 == 0
-
-
-def operand_bytes(machine: Machine, rows: int, columns: int, step_bytes: int, warps: int) -> float:
-    """Bytes that the matrix units read from shared memory for a tile of `rows` by `columns` and a `step_bytes` step."""
-    if warp_groups(machine, rows, warps):
-        # The four warps together read the rows of A and the columns of B of each instruction once.
-        width = min(max(columns // warps_across(machine, rows, columns, warps), 8), _WIDEST)
-        group = min(rows, machine.group_rows)
-        return rows / group * (columns / width) * (group + width) * step_bytes
-    along_rows, along_columns = warp_grid(rows, columns, warps)
-    return (rows * along_columns + max(columns, 8 * along_columns) * along_rows) * step_bytes
-
-
-def warps_across(machine: Machine, rows: int, columns: int, warps: int) -> int:
-    """Warps along the columns of a tile; those that have rows in common."""
-    if warp_groups(machine, rows, warps):
-        return max(warps // max(rows // 16, 1), 1)
-    return warp_grid(rows, columns, warps)[1]
-
-
-def tiles_of_warp(machine: Machine, rows: int, columns: int, warps: int) -> float:
-    """Tiles of 16 rows that each warp has of a tile's rows, one below the other; at least 1."""
-    return max(1.0, rows / 16 / (warps // warps_across(machine, rows, columns, warps)))
-
-
-def warp_grid(rows: int, columns: int, warps: int) -> tuple[int, int]:
-    """Warps along the rows and along the columns of a tile, for instructions of one warp (16 by 8)."""
-    down, across = 1, 1
-    while down * across < warps:
-        if rows / 16 / down >= columns / 16 / across and down < rows / 16:
-            down *= 2
-        else:
-            across *= 2
-    return down, across
-
-
-def mma_cycles(machine: Machine, block: TileBlock, dtype: str) -> float:
-    """Cycles of one multiprocessor's matrix units per step."""
-    flops = 2.0 * block.rows * block.columns * block.step
-    rate = machine.mma_flops_per_cycle[dtype]
-    if warp_groups(machine, block.rows, block.warps):
-        return flops / rate
-    columns = block.columns // block.sums
-    across = warp_grid(block.rows, columns, block.warps)[1] if block.parts == 1 else 1
-    repeated = max(1.0, 8 * across / columns)  # with more warps than columns, some repeat the work of others
-    return flops * repeated / (rate * machine.mma_sync_share)
-
-
-def _chain_cycles(machine: Machine, block: TileBlock, dtype: str) -> float:
-    """Cycles of a step's instructions of one warp, each of which adds to the sum of the one before.
-
-    Hopper's warps multiply 8-bit floats as 16-bit ones, which takes twice the instructions; no other chain was recorded
-    that takes longer than its step's loads.
-    """
-    if "float8" not in dtype or not machine.wgmma or warp_groups(machine, block.rows, block.warps):
-        return 0.0
-    return _INSTRUCTION_CYCLES * block.step / block.parts / _INSTRUCTION_TERMS
-
-
-def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: Footprint) -> TileLoop:
+def gemm_loop(tiles: GemmTiles, block: mma.TileBlock, machine: Machine, footprint: Footprint) -> TileLoop:
     """The loop of one tile of C, by a block that takes `footprint`."""
     at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, block.warps)
     tile_rows, tile_columns = ceil(tiles.rows / block.rows), ceil(tiles.columns / block.columns)
     blocks = tile_rows * tile_columns * tiles.batch
     steps = ceil(tiles.inner / block.step)
     step_bytes = block.step * block.item_bytes
-    reads = block.sums * operand_bytes(machine, block.rows, block.columns // block.sums, step_bytes, block.warps)
+    reads = block.sums * mma.operand_bytes(machine, block.rows, block.columns // block.sums, step_bytes, block.warps)
     if block.parts > 1:  # rows of a part that are shorter than a line lie in the same banks
         reads *= max(1.0, LINE_BYTES * block.parts / step_bytes)
     return TileLoop(
@@ -285,8 +106,8 @@ def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: F
         steps=steps,
         stages=block.stages,
         warps=block.warps,
-        mma_cycles=mma_cycles(machine, block, tiles.dtype),
-        chain_cycles=_chain_cycles(machine, block, tiles.dtype),
+        mma_cycles=mma.cycles(machine, block, tiles.dtype),
+        chain_cycles=mma.chain_cycles(machine, block, tiles.dtype),
         shared_bytes=reads + block.load_bytes,
         lines=_lines(block.rows, block, tiles.a_along_inner, tiles.a_copy_bytes)
         + _lines(block.columns, block, tiles.b_along_inner, tiles.b_copy_bytes),
@@ -295,28 +116,12 @@ def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: F
         dram_bytes=_dram_bytes(tiles, block, machine, min(blocks, at_once * machine.units)) / steps,
         mma_excess=machine.mma_excess(tiles.dtype),
         store_bytes=min(block.rows, tiles.rows) * min(block.columns, tiles.columns) * ITEM_BYTES[tiles.out_dtype],
-        lockstep=lockstep(machine, block, footprint.serialised),
+        lockstep=mma.lockstep(machine, block, footprint.serialised),
         finish_cycles=block.rows * block.columns * tiles.finish / LANES * max(1.0, _FINISHING_WARPS / block.warps),
     )
 
 
-def lockstep(machine: Machine, block: TileBlock, serialised: bool | None) -> float:
-    """The share, 0 to 1, in which the matrix units of a block wait for their operands.
-
-    They wait wholly where ptxas has serialised the warp-group instructions. Before a config is compiled nobody knows:
-    the same 8-bit tiles of 256 columns and 8 warps had it in one kernel's text (ptxas 12.8: 4 of 96 tiles, and no
-    16-bit one) and not in another's, so that the chance is taken for them.
-    """
-    if not warp_groups(machine, block.rows, block.warps):
-        return 0.0
-    if serialised is not None:
-        return float(serialised)
-    widest = block.columns // block.sums == _WIDEST
-    doubtful = block.item_bytes == 1 and widest and block.warps == 8 and block.step > _ONE_STEP
-    return _SERIALISED if doubtful else 0.0
-
-
-def _lines(extent: int, block: TileBlock, along_inner: bool, copy_bytes: float) -> float:
+def _lines(extent: int, block: mma.TileBlock, along_inner: bool, copy_bytes: float) -> float:
     if copy_bytes == inf:
         return 0.0
     runs, length = (extent, block.step) if along_inner else (block.step, extent)
@@ -324,7 +129,7 @@ def _lines(extent: int, block: TileBlock, along_inner: bool, copy_bytes: float) 
     return max(runs * ceil(length * block.item_bytes / LINE_BYTES), copies / _LINE_COPIES)
 
 
-def _dram_bytes(tiles: GemmTiles, block: TileBlock, machine: Machine, at_once: int) -> float:
+def _dram_bytes(tiles: GemmTiles, block: mma.TileBlock, machine: Machine, at_once: int) -> float:
     """Bytes of A and B that DRAM delivers for the whole loop of one block, in a wave of `at_once` blocks.
 
     Data that blocks of a wave share is read once. Data of an earlier wave is found in L2 as far as L2 holds A and B;
@@ -344,7 +149,6 @@ def _dram_bytes(tiles: GemmTiles, block: TileBlock, machine: Machine, at_once: i
     return float((least + max(0.0, wave * waves - least) * (1 - in_l2)) / waves / resident)
 
 
-LANES = 128
 _FINISHING_WARPS = 8  # that keep the lanes busy; with four, a SiLU took twice as long (H200)
 _SUM_BYTES = 4  # of a part: float32
 _SECOND_LAUNCH_NS = 2500.0  # from the end of a launch to the end of a small one behind it; assumed, not fitted
@@ -422,7 +226,7 @@ class ProductTiles:
 
     def planned(self, config: Mapping[str, Any], form: _Form, machine: Machine) -> TilePlan:
         """As `plan`, by the algorithm of this form."""
-        check_matrix_units(machine, self.dtype)
+        mma.check(machine, self.dtype)
         config = self._pipelined(config, form)
         product = _of_form(self.product, form)
         block = block_of(product, config)._replace(parts=form.step_parts, sums=1 if form.by_turns else form.sums)
@@ -435,7 +239,7 @@ class ProductTiles:
             if promoted and not form.by_turns:  # all warps promote at once, and no product runs beside it
                 loop = loop._replace(mma_cycles=loop.mma_cycles + _promotion_cycles(block, config))
                 if not self.scaled and _waits_for_each(block, config):
-                    loop = loop._replace(chain_cycles=max(loop.chain_cycles, _WAIT_CYCLES * block.step / _ONE_STEP))
+                    loop = loop._replace(chain_cycles=max(loop.chain_cycles, _WAIT_CYCLES * block.step / mma.ONE_STEP))
             walked = _of_programs(loop, block, form, machine)
             times = loop_schedule(walked, footprint, machine)
             waits_ns = 0.0
@@ -513,7 +317,7 @@ def _of_form(product: GemmTiles, form: _Form) -> GemmTiles:
     )  # fmt: skip
 
 
-def _of_programs(loop: TileLoop, block: TileBlock, form: _Form, machine: Machine) -> TileLoop:
+def _of_programs(loop: TileLoop, block: mma.TileBlock, form: _Form, machine: Machine) -> TileLoop:
     """The loop of one program: part of a tile, one tile, or several, whose stores go on beside the next one's loads."""
     tiles, steps = loop.blocks, max(loop.steps, 1)
     part_bytes = block.rows * block.columns * _SUM_BYTES
@@ -538,7 +342,9 @@ def _of_programs(loop: TileLoop, block: TileBlock, form: _Form, machine: Machine
     )
 
 
-def _with_second_launch(first: Schedule, loop: TileLoop, block: TileBlock, form: _Form, machine: Machine) -> Schedule:
+def _with_second_launch(
+    first: Schedule, loop: TileLoop, block: mma.TileBlock, form: _Form, machine: Machine
+) -> Schedule:
     """The schedule with the launch that adds the parts up, which are still in L2; as it is where tiles are whole."""
     programs = form.programs * machine.units
     if form.algorithm == "split_k":
@@ -553,7 +359,7 @@ def _with_second_launch(first: Schedule, loop: TileLoop, block: TileBlock, form:
     return Schedule(first.time_ms + second_ns / 1e6, first.waves, {**first.alone_ms, "second launch": second_ns / 1e6})
 
 
-def _walking_share(form: _Form, block: TileBlock) -> float:
+def _walking_share(form: _Form, block: mma.TileBlock) -> float:
     """Time of programs that share out steps, or walk over tiles by pointers, over that which their steps tell."""
     if form.algorithm == "stream_k" and not form.descriptors and block.rows * block.columns <= _HALF_TILE:
         return _ALONE if form.programs == 1 else 1.0  # two on a multiprocessor hide each other's loads
@@ -561,7 +367,7 @@ def _walking_share(form: _Form, block: TileBlock) -> float:
     return _WALKING if form.algorithm == "stream_k" or by_pointers else 1.0
 
 
-def _tile_share(form: _Form, block: TileBlock, promoted: bool) -> float:
+def _tile_share(form: _Form, block: mma.TileBlock, promoted: bool) -> float:
     """Time of tiles with too few or too many warps for their sums, over that of as many steps."""
     if promoted:
         alone = block.rows * block.columns >= 4096 * block.warps  # no other sum has room in registers
@@ -569,31 +375,31 @@ def _tile_share(form: _Form, block: TileBlock, promoted: bool) -> float:
     return _MORE_WARPS if form.descriptors and block.warps > 4 and block.rows * block.columns <= _WHOLE_TILE else 1.0
 
 
-def _copied(loop: TileLoop, block: TileBlock, form: _Form, product: GemmTiles) -> TileLoop:
+def _copied(loop: TileLoop, block: mma.TileBlock, form: _Form, product: GemmTiles) -> TileLoop:
     """The loop as a form copies: descriptors take less of the port and of shared memory if both sides are wide.
 
     Copies through registers do not run ahead.
     """
     if min(product.a_copy_bytes, product.b_copy_bytes) < _ASYNC_BYTES:
         return loop._replace(stages=1)
-    if not form.descriptors or min(block.rows, block.columns) < _GROUP_ROWS:
+    if not form.descriptors or min(block.rows, block.columns) < mma.GROUP_ROWS:
         return loop
     copied, written = _DESCRIBED_PORT * loop.load_bytes, _DESCRIBED_SHARED * loop.load_bytes
     return loop._replace(load_bytes=copied, shared_bytes=loop.shared_bytes - loop.load_bytes + written)
 
 
-def _promotion_cycles(block: TileBlock, config: Mapping[str, Any]) -> float:
+def _promotion_cycles(block: mma.TileBlock, config: Mapping[str, Any]) -> float:
     """Cycles in which a step's sums are added to those of earlier ones."""
     terms = int(config.get("PROMOTE", 0)) or min(block.step, _MOST_TERMS)
     return block.rows * block.columns / _ADDS_PER_CYCLE * max(1.0, block.step / terms)
 
 
-def _waits_for_each(block: TileBlock, config: Mapping[str, Any]) -> bool:
+def _waits_for_each(block: mma.TileBlock, config: Mapping[str, Any]) -> bool:
     """Whether each instruction of a step is waited for: where no step's sum is promoted whole, the compiler does so."""
     return bool(config.get("PROMOTE", 0)) or block.step > _MOST_TERMS or block.rows * block.columns > _WHOLE_TILE
 
 
-def _sums(block: TileBlock, sums: int, promoted: bool, scaled: bool) -> float:
+def _sums(block: mma.TileBlock, sums: int, promoted: bool, scaled: bool) -> float:
     """Sums of a thread: of its part of the tile, and of an instruction, or if scaled all, before they are added."""
     own = block.rows * block.columns / (32 * block.warps)
     if not promoted:
@@ -602,10 +408,10 @@ def _sums(block: TileBlock, sums: int, promoted: bool, scaled: bool) -> float:
 
 
 def _form_guess(
-    block: TileBlock, sums: float, form: _Form, machine: Machine, product: GemmTiles, written: bool
+    block: mma.TileBlock, sums: float, form: _Form, machine: Machine, product: GemmTiles, written: bool
 ) -> Footprint:
     threads = 32 * block.warps
-    grouped = warp_groups(machine, block.rows, block.warps)
+    grouped = mma.warp_groups(machine, block.rows, block.warps)
     step_bytes, copies, held, shared = block.step * block.item_bytes, 0.0, 0.0, 0
     for side, copy_bytes in ((block.rows, product.a_copy_bytes), (block.columns, product.b_copy_bytes)):
         own = side * step_bytes / copy_bytes / threads

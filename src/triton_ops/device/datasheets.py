@@ -375,9 +375,6 @@ class DeviceSpec:
         return text == name or text.lower() == arch or (spec is not None and spec.name == name)
 
 
-"""The documented names."""
-
-
 _MOST_STAGES = 64
 """Stages of a loop up to which it is compiled: 64 take 4 s, 128 take 16 s and 256 take 70 s (Triton 3.6.0)."""
 

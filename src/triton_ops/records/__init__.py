@@ -6,7 +6,7 @@ _NAMES = {
     ".lock_entry": "EntryOrigin LockedDevice LockedTiming LockEntry OriginKind",
     ".lockfile": "FollowedLockfile Lockfile share_lockfile winners_of",
     ".misses": "Miss Misses",
-    ".pinning": "LeftOut LockChange LockPlan changes lock_of updated",
+    ".pinning": "LeftOut LockPlan lock_of updated",
     ".recalling": "kernel_names matching may_have_records recall recalled store_in",
     ".record": "NotedCall Record Timing time_now",
     ".run_log": "Finalist Head Run RunLog TrialOrigin read_head",
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from triton_ops.records.misses import Miss as Miss
     from triton_ops.records.misses import Misses as Misses
     from triton_ops.records.pinning import LeftOut as LeftOut
-    from triton_ops.records.pinning import LockChange as LockChange
     from triton_ops.records.pinning import LockPlan as LockPlan
-    from triton_ops.records.pinning import changes as changes
     from triton_ops.records.pinning import lock_of as lock_of
     from triton_ops.records.pinning import updated as updated
     from triton_ops.records.recalling import kernel_names as kernel_names

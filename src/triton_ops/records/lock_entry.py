@@ -173,18 +173,6 @@ class LockEntry:
         Frozen.fields(self, "problem", "identity")
 
     @classmethod
-    def imported(
-        cls, kernel: str, device: str, problem: Mapping[str, Any], config: Config, median_ms: float | None,
-        origin: EntryOrigin,
-    ) -> LockEntry:  # fmt: skip
-        """The entry of another engine's table, which answers any source of the kernel."""
-        times = None if median_ms is None else LockedTiming(cache_state="warm", mode="imported", median_ms=median_ms)
-        label = " ".join(f"{name}={value}" for name, value in problem.items())
-        return cls(
-            kernel=kernel, device=device, label=label, config=config, measured=times, problem=problem, origin=origin
-        )
-
-    @classmethod
     def asked(cls, key: Key, call: NotedCall | str | None = None) -> LockEntry:
         """The entry of a problem for which no config is known."""
         problem, ranges, ignored = Mapper.unkeyed(key.problem)

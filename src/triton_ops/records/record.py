@@ -112,14 +112,6 @@ class Record(Conclusion):
     """The confidence where a single program ran; it wins a search that came to its end, unless others failed in it."""
     INTERPRETED: ClassVar[str] = "Python was timed, by Triton's interpreter, and no GPU"
     """Why the winner of interpreted kernels is unproven, whatever their comparison says."""
-    ENDS: ClassVar[dict[str, str]] = {
-        "complete": "every config tried",
-        "settled": "too little left to gain",
-        "trials": "limit of trials reached",
-        "seconds": "limit of seconds reached",
-        "interrupted": "interrupted",
-    }
-    """Why a search ended, in words."""
 
     key: Key  # for which the winner holds
     winner: Config

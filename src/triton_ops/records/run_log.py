@@ -306,19 +306,6 @@ class Run:
         ties = () if self.end is None or self.end.record is None else self.end.record.ties
         return list(dict.fromkeys([*ties, *(trial.config for trial in finals)]))
 
-    @cached_property
-    def best_so_far(self) -> list[tuple[float, Trial]]:
-        """Each trial that was the fastest by its screening when it ended, with its seconds since the start.
-
-        Screenings of different modes are never compared: of a config that was measured again, the last trial counts.
-        """
-        last = {event.trial.config: event for event in self.finished}
-        best: list[tuple[float, Trial]] = []
-        for event in sorted(last.values(), key=lambda event: event.at_s):
-            if event.trial.ok and (not best or event.trial.rank < best[-1][1].rank):
-                best.append((event.at_s, event.trial))
-        return best
-
 
 class RunLog:
     """Writes the log of one run, safe among threads. There is one writer, since the caller holds the key's lock.

@@ -52,7 +52,7 @@ def report_json(report: Report) -> dict[str, Any]:
         ],
         "best_so_far": [
             {"at_s": at_s, "median_ms": one.median_ms, "config": one.config.plain}
-            for at_s, one in report.run.best_so_far
+            for at_s, one in report.best_so_far
         ],
         "dropped": report.dropped,
         "failures": [

@@ -259,7 +259,7 @@ def _add_trials(facts: Facts, report: Report, top: int) -> None:
 
 
 def _add_curve(facts: Facts, report: Report) -> None:
-    points = report.run.best_so_far
+    points = report.best_so_far
     shown_points = points if len(points) <= _MARKS else [*points[: _MARKS // 2], *points[-_MARKS // 2 :]]
     rows = [[f"{at_s:.1f}", f"{trial.median_ms:.4g}", str(trial.config)] for at_s, trial in shown_points]
     left_out = len(points) - len(shown_points)

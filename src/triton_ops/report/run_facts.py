@@ -204,6 +204,19 @@ class Report:
         return sorted(self.rows, key=order)
 
     @cached_property
+    def best_so_far(self) -> list[tuple[float, Trial]]:
+        """Each trial that was the fastest by its screening when it ended, with its seconds since the start.
+
+        Screenings of different modes are never compared: of a config that was measured again, the last trial counts.
+        """
+        last = {event.trial.config: event for event in self.run.finished}
+        best: list[tuple[float, Trial]] = []
+        for event in sorted(last.values(), key=lambda event: event.at_s):
+            if event.trial.ok and (not best or event.trial.rank < best[-1][1].rank):
+                best.append((event.at_s, event.trial))
+        return best
+
+    @cached_property
     def contenders(self) -> list[RaceEntry]:
         """The configs of the run's last comparison: the winner, ties, and the others by their gap."""
         return self._compared(self._by_process[0])

@@ -270,6 +270,7 @@ class KnownCalls(BoundedDict[Any, V], Generic[V]):
             told = _told(next(self._numbers), tensors, same, _tuple(others), passed)
         source = _CALL.format(
             **told,
+            known=_KNOWN.format(passed=passed, learnt=told["learnt"]),
             key=f"({_tuple(sizes)}, {_tuple([*([repr(names)] if names else []), *facts])})",
             family=", ".join(["place[1]", *map(_LENGTH.format, tensors)]),
             fits=f"len(args) == {count} and " + (f"tuple(kwargs) == {names!r}" if names else "not kwargs"),
@@ -290,6 +291,17 @@ class _Pattern(NamedTuple):
     call: Callable[..., Any]
     after: list[Callable[..., Any]]
 
+
+_KNOWN = """    if known is not None:
+        run, up, ask, answer, _ = known
+        if ask is None or ask() == answer:
+            result = run({passed})
+            if result is not miss:
+                if up is not None:
+                    up()
+                {learnt}
+                return result
+"""
 
 _CALL = """
 def key(*args, **kwargs):
@@ -312,16 +324,7 @@ def call(*args, **kwargs):
         known, alike = get(place), {alike}
     except no_key:
         place = known = None
-    if known is not None:
-        run, up, ask, answer, _ = known
-        if ask is None or ask() == answer:
-            result = run({passed})
-            if result is not miss:
-                if up is not None:
-                    up()
-                {learnt}
-                return result
-    elif place is not None:
+{known}    elif place is not None:
         family = {family},
         runs = general(family, ())
         for run in runs:
@@ -342,15 +345,7 @@ _LAST = """    known = None
                 break
     except no_key:
         pass
-    if known is not None:
-        run, up, ask, answer, _ = known
-        if ask is None or ask() == answer:
-            result = run({passed})
-            if result is not miss:
-                if up is not None:
-                    up()
-                return result
-"""
+{known}"""
 
 
 def _told(number: int, tensors: Sequence[str], same: Sequence[str], others: str, passed: str) -> dict[str, str]:
@@ -366,7 +361,7 @@ def _told(number: int, tensors: Sequence[str], same: Sequence[str], others: str,
     like += f" and (lengths is None or lengths == {_tuple(list(map(_LENGTH.format, tensors)))})"
     distinct = [f"{one} is not {other}" for one, other in itertools.combinations(tensors, 2)]
     return {
-        "last": _LAST.format(number=number, like=like, passed=passed),
+        "last": _LAST.format(number=number, like=like, known=_KNOWN.format(passed=passed, learnt="pass")),
         "alike": f"{others} if {' and '.join([*at, aligned, *distinct])} else None",
         "learnt": f"alike is None or learn({number}, place, known, {given}, alike, None)",
         "learnt_of_family": f"alike is None or learn({number}, place, known_call(run), {given}, alike, family)",

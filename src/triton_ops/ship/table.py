@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 from triton_ops.base import DamagedError, NamedFile, Sealed
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
-from triton_ops.records import EntryOrigin, LockedDevice, LockEntry, Lockfile, LockPlan, OriginKind, Run
+from triton_ops.records import EntryOrigin, LockedDevice, LockedTiming, LockEntry, Lockfile, LockPlan, OriginKind, Run
 from triton_ops.ship.rows import ANY_ROW, RowRule
 from triton_ops.space import CONFIG_FIELDS, Config
 from triton_ops.values import ITEM_BYTES, Mapper
@@ -191,7 +191,11 @@ class Table:
                 each, whole = "name one extent for each value: --row M", "name its one problem: --argument M=64"
                 raise SettingsError(message, hint=each if row.at else whole)
             problem = {**dict(zip(names, row.at, strict=True)), **arguments}
-            entries.append(LockEntry.imported(kernel, device.alias, problem, row.config, row.median_ms, origin))
+            ms, label = row.median_ms, " ".join(f"{name}={value}" for name, value in problem.items())
+            entries.append(LockEntry(  # which answers any source of the kernel
+                kernel=kernel, device=device.alias, label=label, config=row.config, problem=problem, origin=origin,
+                measured=None if ms is None else LockedTiming(cache_state="warm", mode="imported", median_ms=ms),
+            ))  # fmt: skip
         return Lockfile((device,), tuple((plan or LockPlan()).with_ranges(entries)))
 
 

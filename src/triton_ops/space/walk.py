@@ -124,21 +124,17 @@ def narrowed_by_projections(
     """
     rest = dict(domains)
     for constraint in constraints:
-        axes = [rest[name] for name in constraint.names]
+        names, axes = constraint.names, [rest[name] for name in constraint.names]
         if math.prod(map(len, axes)) > PROJECTION_LIMIT:
             continue
-        rows = [row for row in itertools.product(*map(range, map(len, axes))) if _keeps(constraint, axes, row)]
-        for place, name in enumerate(constraint.names):
-            places = {row[place] for row in rows}
+        products = itertools.product(*map(enumerate, axes))
+        rows = [row for row in products if constraint.kept_by({n: v for n, (_, v) in zip(names, row, strict=True)})]
+        for place, name in enumerate(names):
+            places = {row[place][0] for row in rows}
             rest[name] = [value for at, value in enumerate(axes[place]) if at in places]
         if not rows:
             return rest, constraint
     return rest, None
-
-
-def _keeps(constraint: Constraint, axes: Sequence[Sequence[Value]], row: tuple[int, ...]) -> bool:
-    values_of_row = (values[at] for values, at in zip(axes, row, strict=True))
-    return constraint.kept_by(dict(zip(constraint.names, values_of_row, strict=True)))
 
 
 _FIRST_ASKS = 20_000  # asks of the first search for a row, which ends much sooner in nearly every space

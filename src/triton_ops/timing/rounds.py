@@ -36,6 +36,7 @@ from triton_ops.exceptions import SettingsError
 from triton_ops.timing.gpu_timers import CaptureError, choose_gpu_timer, sets_needed, timer_of
 from triton_ops.timing.race_statistics import (
     INDIFFERENCE,
+    Z95,
     DuelOutcome,
     Interval,
     Name,
@@ -46,10 +47,7 @@ from triton_ops.timing.race_statistics import (
     gaps_to,
     is_plain,
     judge,
-    median_error,
     relative_levels,
-    robust_sigma,
-    small_sample,
 )
 from triton_ops.timing.timer import BURST_MS, Guard, HostTimer, Launch, Pending, Sampler, Timer, guard_for
 from triton_ops.values import Measurement
@@ -509,9 +507,8 @@ def _is_clear(outcome: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> 
     """Check whether more rounds would not change the answer: different by far, or proven to be within the zone."""
     if outcome.verdict == "not distinguishable":
         return max(abs(outcome.gain.low), abs(outcome.gain.high)) <= policy.zone
-    gaps = Measurement.contrasts(arms[1].values_ms, arms[0].values_ms)
-    error = policy.errors * small_sample(len(gaps)) * median_error(robust_sigma(gaps), len(gaps))
-    return abs(outcome.gain.centre) - error > outcome.needed
+    error = Interval.of_gap(arms[1].values_ms, arms[0].values_ms).margin / Z95
+    return abs(outcome.gain.centre) - policy.errors * error > outcome.needed
 
 
 _SAMPLES = 3  # to find out whether a launch is too short for its timer

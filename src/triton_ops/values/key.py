@@ -18,8 +18,6 @@ from triton_ops.values.tensors import TensorSpec
 if TYPE_CHECKING:
     from triton_ops.device import DeviceSpec
 
-Scalar: TypeAlias = bool | int | float | str | None
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -32,14 +30,14 @@ class Problem:
     """
 
     kernel: str
-    arguments: tuple[tuple[str, TensorSpec | Scalar], ...] = ()
+    arguments: tuple[tuple[str, TensorSpec | Plain], ...] = ()
     label: str = field(default="", compare=False)
 
     def __getitem__(self, name: str) -> Any:
         return dict(self.arguments)[name]
 
     @classmethod
-    def described(cls, kernel: str, arguments: tuple[tuple[str, TensorSpec | Scalar], ...]) -> Problem:
+    def described(cls, kernel: str, arguments: tuple[tuple[str, TensorSpec | Plain], ...]) -> Problem:
         """The problem of a call, whose label has the first arguments."""
         texts = [str(argument) for _, argument in arguments if argument is not None]
         return cls(kernel, arguments, ", ".join(texts[:4]) + (", …" if len(texts) > 4 else ""))
@@ -58,7 +56,7 @@ class Problem:
         return f"{self.kernel} {self.label}".rstrip()
 
     @staticmethod
-    def plain(argument: TensorSpec | Scalar) -> Any:
+    def plain(argument: TensorSpec | Plain) -> Any:
         """An argument of a problem as a value that JSON can hold."""
         if isinstance(argument, TensorSpec):
             shape, stride = list(argument.shape), list(argument.strides)
@@ -72,7 +70,7 @@ class Problem:
         return argument
 
     @staticmethod
-    def from_plain(value: Any) -> TensorSpec | Scalar:
+    def from_plain(value: Any) -> TensorSpec | Plain:
         """The argument that `plain` has made `value` of, with open strides row-major; KernelTypeError for a range."""
         if not isinstance(value, Mapping):
             return value  # type: ignore[no-any-return]

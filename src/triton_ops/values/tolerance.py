@@ -68,7 +68,7 @@ class Tolerance:
     def of(tolerance: Any) -> Tolerance:
         """The tolerance that a caller gave: None is the rule, a number a relative error of elements."""
         if tolerance is None:
-            return _RULE
+            return Tolerance()
         if isinstance(tolerance, Tolerance):
             return tolerance
         if isinstance(tolerance, Real) and not _is_bool(tolerance):
@@ -79,9 +79,6 @@ class Tolerance:
 
 def _is_bool(value: Any) -> bool:
     return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's, in its two names
-
-
-_RULE = Tolerance()  # for verdicts, unchanged
 
 
 _CALLABLE = {

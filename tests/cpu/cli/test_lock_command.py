@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from triton_ops.cli.app import main
+from triton_ops.cli.lock_changes import changes
 from triton_ops.exceptions import SettingsError
 from triton_ops.records import Lockfile, LockPlan, Record, Timing, lock_of
-from triton_ops.records.pinning import changes, updated
+from triton_ops.records.pinning import updated
 from triton_ops.records.store import open_store
 from triton_ops.space import Config
 from triton_ops.values import Key

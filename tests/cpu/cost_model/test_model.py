@@ -11,7 +11,7 @@ from triton_ops import AttentionTiles, ConfigSpace, ElementTiles, GemmTiles, Int
 from triton_ops.cost_model import Model
 from triton_ops.cost_model.blocks import Wave, schedule
 from triton_ops.cost_model.blocks import overlap_ns as overlapped
-from triton_ops.cost_model.product_tiles import operand_bytes, warp_grid
+from triton_ops.cost_model.mma import operand_bytes, warp_grid
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import SpaceError
 from triton_ops.search import make_searcher

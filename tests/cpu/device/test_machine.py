@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from triton_ops import AttentionTiles, GemmTiles, RowTiles, Work
 from triton_ops.cost_model import Model
-from triton_ops.cost_model.product_tiles import operand_bytes
+from triton_ops.cost_model.mma import operand_bytes
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.device.datasheets import DATASHEETS
 from triton_ops.exceptions import DeviceError

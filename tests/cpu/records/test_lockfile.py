@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.strategies import configs
 from triton_ops.base import Sealed
+from triton_ops.cli.lock_changes import changes
 from triton_ops.exceptions import LockfileError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.records.lock_entry import EntryOrigin as Origin
 from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.records.lock_entry import OriginKind, why_outside
 from triton_ops.records.lockfile import loads, without_conflicts
-from triton_ops.records.pinning import changes
 from triton_ops.space import Config
 from triton_ops.values import Key, Mapper, Range
 

@@ -17,6 +17,7 @@ from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.misses import FILE, Miss, Misses, _together, flush_misses
 from triton_ops.records.runs import KEPT_ENDED, KEPT_UNFINISHED_DAYS
 from triton_ops.records.store import MemoryStore
+from triton_ops.report.run_facts import Report
 from triton_ops.values import Key
 
 
@@ -143,6 +144,7 @@ def test_the_best_so_far_follows_the_times_and_not_the_order_of_lines(tmp_path):
     for number, ms in ((1, 3.0), (2, 5.0), (3, 2.0), (1, 1.0)):
         log.trial(a_trial(number, ms), Origin.SEARCHER)
     run = Run.read(path)
-    assert [trial.config["n"] for _, trial in run.best_so_far][-1] == 1
-    assert [at for at, _ in run.best_so_far] == sorted(at for at, _ in run.best_so_far)
+    best = Report(run).best_so_far
+    assert [trial.config["n"] for _, trial in best][-1] == 1
+    assert [at for at, _ in best] == sorted(at for at, _ in best)
     assert run.at_s == max(event.at_s for event in run.events)

@@ -21,6 +21,7 @@ from triton_ops.records import Finalist, Run, RunLog
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import RunEnd as End
 from triton_ops.records.run_log import Twins, has_ended
+from triton_ops.report.run_facts import Report
 from triton_ops.values import Measurement
 
 CONFIGS = configs()
@@ -100,7 +101,7 @@ def test_the_best_so_far_can_be_plotted_from_the_log_alone(tmp_path):
     for second, (n, ms) in enumerate([(1, 3.0), (2, 4.0), (3, 2.0), (1, 2.5)], 1):
         now[0] = float(second)
         log.trial(a_trial(n, ms), Origin.REPEATED if second == 4 else Origin.SEARCHER)
-    best = Run.read(tmp_path / f"{ID}.jsonl").best_so_far
+    best = Report(Run.read(tmp_path / f"{ID}.jsonl")).best_so_far
     assert [(at_s, trial.median_ms) for at_s, trial in best] == [(2.0, 4.0), (3.0, 2.0)]  # 3 ms was measured again
 
 

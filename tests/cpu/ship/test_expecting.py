@@ -13,13 +13,14 @@ from tests import inferred_kernels as kernels  # noqa: E402
 from triton_ops import Config, Operation, TensorSpec, autotune, on_miss, replaying  # noqa: E402
 from triton_ops.backend import TritonKernel  # noqa: E402
 from triton_ops.cli.app import main  # noqa: E402
+from triton_ops.cli.lock_changes import changes  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
 from triton_ops.dispatch import deciding, operations, would_run  # noqa: E402
 from triton_ops.dispatch.operations import decided  # noqa: E402
 from triton_ops.exceptions import SettingsError, UntunedError  # noqa: E402
 from triton_ops.records import Lockfile, Misses, Record, Timing, lock_of  # noqa: E402
 from triton_ops.records.misses import flush_misses  # noqa: E402
-from triton_ops.records.pinning import changes, updated  # noqa: E402
+from triton_ops.records.pinning import updated  # noqa: E402
 from triton_ops.request import TuneProblem, request  # noqa: E402
 from triton_ops.ship.table import Names, Table  # noqa: E402
 
