@@ -13,8 +13,8 @@ from triton_ops.terminal.program import imported
 
 _HEAD = """# Every command and option
 
-This page is made from the commands themselves and says what `--help` says. What the commands print and write, and what
-the options mean in detail, is in [the command line](cli.md).
+This page is made from the commands themselves and says what `--help` says. What holds for all of them is in [the
+command line](cli.md).
 """
 _COMPLETION = (f"{PROGRAM.name} completion", PROGRAM.root.commands["completion"])  # `--help` names it below its list
 

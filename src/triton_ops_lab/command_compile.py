@@ -83,6 +83,10 @@ def compile_command(
 
     For several architectures it shows them side by side. Needs no GPU and no driver. What was compiled is in Triton's
     disk cache.
+
+    Registers and spilled bytes are per thread, shared memory is per block in bytes. `mma` is the matrix
+    instruction, and `load` the bytes of one thread's commonest load. Configs that compile to one program have one
+    row. Exit code 1: none can be launched.
     """
     typed = target.problem
     _check(jobs, timeout_s)
@@ -205,6 +209,9 @@ def spills_command(
     """Say what a config spills, and try what may cure it: a smaller tile, more warps, fewer stages.
 
     Each change is compiled, and kept only if it helps. No GPU is needed with --gpu.
+
+    Verdicts are `cures`, `helps`, `does not help`, `slower` and `not possible`. Without a cure, the changes that
+    help are tried together. Exit code 1: the config does not compile, or takes more than the target has.
     """
     operation, _, extents, element = target.tuned(target.operation("; its problem is not known"))
     arch, config = target.gpu, target.config

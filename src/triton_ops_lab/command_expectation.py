@@ -172,6 +172,10 @@ def explain_command(
 
     The work is the declared one, else it is read from the kernel. The config is compiled; nothing is run, and no GPU is
     needed with --gpu, or for --space.
+
+    The rows `read:` say what the kernel's launches do, and a row `but` where a declaration says something else. A
+    device of an architecture that the model does not know has no expected time. Exit code 2: nothing can be told of
+    the kernel; 3: no such device is in the table. --space compiles nothing.
     """
     if measured_ms is not None and not 0 < measured_ms < math.inf:
         raise SettingsError(f"--measured is {measured_ms:g}; it must be milliseconds over 0", hint="such as 0.21")
@@ -256,6 +260,10 @@ def rank_command(
     """Rank every config of TARGET by the time that the model expects, the shortest first.
 
     Nothing is run, and no GPU is needed with --gpu. Where the kernel declares no work, the work is read from it.
+
+    Of up to 48 configs all are compiled for the device, and of more those that are expected to be fastest. A time
+    with `~` is guessed, since its config is not compiled. Of a space of more than 5,000 configs some are drawn;
+    stderr says how many. Configs that compile to one program have one row.
     """
     whole, gpu = target.operation("; its space and its problem are not known"), target.gpu
     operation, own_space, extents, element = target.tuned(whole)
@@ -291,6 +299,9 @@ def cliffs_command(
     """Say at which shapes a config needs one more wave of blocks that is mostly empty.
 
     Nothing is run, and no GPU is needed with --gpu.
+
+    Times are shown where the kernel declares its tiles. Else the grid of each shape is read, of at most 64. Exit
+    code 2: Triton or the device refuses the config.
     """
     axis, series = _series(vary)
     spec = device_spec(target.gpu).calibrated(target.cache_dir)

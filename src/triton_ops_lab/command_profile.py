@@ -243,6 +243,9 @@ def flow_command(
     """Time TARGET, name its kernels, and say what limits each.
 
     Three steps: the time as do_bench takes it, torch.profiler, and Nsight Compute.
+
+    On a CPU, and where `ncu` is missing or may not count, the first two steps are reported, and why there is no
+    third.
     """
     subject = Called(target, device)
     request = NcuRequest(
@@ -274,7 +277,10 @@ def read_command(
     dtype: FlopsDtype = None,
     tried: Tried = None,
 ) -> Facts:
-    """Say of every kernel in a profile what limits it, with the numbers, and what to try next."""
+    """Say of every kernel in a profile what limits it, with the numbers, and what to try next.
+
+    No GPU is needed. Exit code 2: the file is no profile, and the error says what it is.
+    """
     report = read_profile(file, kernel=kernel, tried=tried or [])
     about = {"gpu": gpu, "flops": flops, "dtype": dtype_name(dtype) if dtype else ""}
     return _add_report(Facts("explain profile", _as_json(report, about)), report, about)
@@ -283,7 +289,12 @@ def read_command(
 def ptxas_command(
     file: Annotated[Path, option("FILE", "What `ptxas -v` printed, perhaps among other lines.")],
 ) -> Facts:
-    """Say which kernels spill or do not fit, from what NVIDIA's assembler printed."""
+    """Say which kernels spill or do not fit, from what NVIDIA's assembler printed.
+
+    TRITON_DUMP_PTXAS_LOG=1 with TRITON_ALWAYS_COMPILE=1, or nvcc's -Xptxas -v, makes such a file. Verdicts are
+    `spills`, `frame` (local memory without spilled registers), `refused`, `fits`, and `unknown` where figures are
+    missing. Lines of ptxas that are not understood are counted and named.
+    """
     log = read_ptxas(file)
     kernels = log.kernels
     for note in log.notes:
@@ -316,7 +327,10 @@ def run_command(
     program: Program, metrics: Metrics = "roofline", kernel: Kernel = "", skip: Skip = 0, launches: Launches = None,
     out: Out = "profile.csv", gpu: str | None = None, flops: Flops = 0.0, dtype: FlopsDtype = None, tried: Tried = None,
 ) -> Facts:  # fmt: skip
-    """Profile a program here, and say what limits its kernels."""
+    """Profile a program here, and say what limits its kernels.
+
+    It needs Nsight Compute; without `ncu` the exit code is 3. The program's output goes to stderr.
+    """
     path = NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out).run()
     tell(f"the profile is in {path}")
     return read_command(path, gpu=gpu, flops=flops, dtype=dtype, tried=tried)

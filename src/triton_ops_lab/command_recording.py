@@ -82,6 +82,14 @@ def replay_command(
 
     A fraction of 0.95 after 25 evaluations: the best of the first 25 configs asked for takes 1 / 0.95 of the time of
     the best there is. Configs that fail count as evaluations; previews, which are only compiled, do not.
+
+    RECORDING is what `triton-ops record` wrote, a cache file of Kernel Tuner, or a run log. The table has the mean
+    fraction after each number of evaluations, and the evaluations until a config within 5 % and within 1 % was
+    found: the median, and what nine tenths of the runs needed.
+
+    --live runs the whole loop on a simulated clock, with compilers, noise and the search's own end. Its table has
+    the share of tunes within 1 % of the optimum, the mean and the worst loss, trials, seconds, and why searches
+    ended.
     """
     plan = ReplayPlan(
         recordings=tuple(_files(recordings)),
@@ -166,7 +174,10 @@ def record_command(
     device: str | None = None,
     warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
 ) -> Facts:
-    """Measure every config of TARGET's space for one problem, and write a recording for `triton-ops replay`."""
+    """Measure every config of TARGET's space for one problem, and write a recording for `triton-ops replay`.
+
+    Each pass measures the whole space in another order. An interrupted recording is not written.
+    """
     if not out.name.endswith(".json.gz"):
         raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=f"write {out}.json.gz")
     if not out.absolute().parent.is_dir():
@@ -190,6 +201,8 @@ def sensitivity_command(
     """Say which tunables matter in a measured space, what each value costs, and at which steps times jump.
 
     Reads run logs of tunes, recordings of `triton-ops record`, and Kernel Tuner's cache files.
+
+    Exit code 2: fewer than three configs of a file ran, or all took equally long.
     """
     results = [(sensitivity(recording), cliffs(recording)) for recording in map(read_recording, files)]
     spaces = [_sensitivity_json(str(file), *result) for file, result in zip(files, results, strict=True)]

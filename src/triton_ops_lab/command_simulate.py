@@ -319,7 +319,12 @@ def simulate_command(
     cache_dir: str | None = None,
     as_json: bool = False,
 ) -> Facts:
-    """Rank configs by the time that the model expects of them, and explain each rank; nothing is run."""
+    """Rank configs by the time that the model expects of them, and explain each rank; nothing is run.
+
+    The four workloads have datasheet figures, so that the same question has the same answer everywhere. Any other
+    TARGET has the times of `explain rank`. With --recording both times of each config are shown, and Spearman's
+    correlation of the two orders.
+    """
     values = [parse_config([config], "--config") or {} for config in configs or []]
     typed = target.problem
     is_target = text not in WORKLOADS and (":" in text or text in Operation.shipped_names())

@@ -61,7 +61,12 @@ def log_command(
     file: Annotated[Path, option("FILE", "What a program that compiles wrote to stderr.")],
     own: Annotated[bool, option("--own", "Time this package's matmul on this GPU as one more candidate.")] = False,
 ) -> Facts:
-    """Read a log: autotune tables, CUDA graphs recorded again or skipped, recompilations, hints."""
+    """Read a log: autotune tables, CUDA graphs recorded again or skipped, recompilations, hints.
+
+    What a launcher or a container puts before each line tells processes apart. A table in which the lines of
+    several processes are mixed has no winner, and says so. Lines that look like a part of a table and were not read
+    are counted. A file without a line of torch's is an error.
+    """
     content = CompilerLog.read([text_of(file)])
     if not content.useful:
         tables, lines = counted(len(content.tables), "table"), counted(len(content.unread), "line")
@@ -97,7 +102,11 @@ def options_command(
     name: Annotated[str | None, option("WORD", "Only options whose names hold it.")] = None,
     device: str = "cpu",
 ) -> Facts:
-    """List the options of tuning and of what is fused or recorded, with variable and value; and a device's gate."""
+    """List the options of tuning and of what is fused or recorded, with variable and value; and a device's gate.
+
+    Without WORD these are options that say how candidates are measured and chosen, of which kernels and tiles, and
+    what is fused, padded, laid out, frozen or recorded. With WORD they are all whose names hold it.
+    """
     rows = autotune_options() if name is None else autotune_options((name,))
     if not rows:
         raise SettingsError(
@@ -122,7 +131,12 @@ def inductor_cache_command(
     days: Annotated[float, option("--older-than", "With --clean, only what is older.", "DAYS")] = 0.0,
     yes: Annotated[bool, option("--yes", "With --clean, do not ask.")] = False,
 ) -> Facts:
-    """Show Inductor's cache folder and what is in it, or clean it; files that are not Inductor's stay."""
+    """Show Inductor's cache folder and what is in it, or clean it; files that are not Inductor's stay.
+
+    --clean shows what is provably Inductor's by name and by place or content, asks, and removes it. Links, packages
+    of AOTInductor (.pt2) and files of other users stay. A folder that holds mostly other things is refused (exit
+    code 4). Where stdin is no terminal, --yes is needed (exit code 2).
+    """
     if not days >= 0 or (days and not empty):
         raise SettingsError(f"--older-than is {days:g}; it must be 0 or more days, and goes with --clean")
     content = CacheContent.cleanable(folder, days * _S_PER_DAY) if empty else CacheContent.of(folder)
@@ -149,7 +163,12 @@ def draw_command(
     other: Annotated[Path | None, option("OTHER", "A second one, to be compared.")] = None,
     out: Annotated[Path | None, option("--out", "Where the SVG goes; default none.", "FILE")] = None,
 ) -> Facts:
-    """Draw captured graphs as SVG, or those of two programs in pairs with what differs; graphviz is not needed."""
+    """Draw captured graphs as SVG, or those of two programs in pairs with what differs; graphviz is not needed.
+
+    Each argument is an ir_post_fusion.txt, a folder of traces, or a log with TORCH_LOGS=ir_post_fusion. Graphs of
+    two programs are compared in pairs, in the order made. Classes of nodes that are not known are named, and count
+    as one launch each.
+    """
     paths = [path for path in (trace, other) if path is not None]
     programs = [graphs_in(path) for path in paths]
     kinds = Counter(node.kind for graphs in programs for nodes in graphs.values() for node in nodes)

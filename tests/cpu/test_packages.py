@@ -24,7 +24,6 @@ from triton_ops.cli.app import _SECTIONS as SECTIONS
 from triton_ops.cli.app import PROGRAM
 from triton_ops.exceptions import PACKAGES
 from triton_ops.request.effort import PRESETS
-from triton_ops.terminal.program import imported
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -248,39 +247,13 @@ def test_completion_knows_what_packages_bring(words, candidates, files):
     assert last == ("" if files else "no files")
 
 
-NAMES = [
-    "tune", "bench", "torch", "torch modes", "torch advise", "torch options", "torch backends", "torch cache",
-    "torch log", "torch draw", "cache", "cache show", "cache misses", "cache rm", "cache path", "cache export",
-    "cache import", "report", "why", "explain", "explain rank", "explain spills", "explain cliffs",
-    "explain sensitivity", "explain profile", "explain profile run", "explain profile flow",
-    "explain profile command", "explain profile ptxas", "explain profile call", "compile", "lint", "doctor", "lock",
-    "lock verify", "lock keys", "lock portfolio", "exchange", "exchange export", "exchange import",
-    "exchange look-up", "simulate", "record", "replay", "calibrate", "completion",
-]  # fmt: skip
-
-
-def parsed(group):
-    """A group, and every command in it, however deep, as its room has it."""
-    yield group
-    for command in group.commands.values():
-        if hasattr(command, "commands"):
-            yield from parsed(command)
-        if not hasattr(command, "commands") or hasattr(command, "itself"):
-            yield imported(getattr(command, "itself", command))
-
-
-def test_the_reference_names_every_command_and_option():
+def test_the_reference_says_what_an_effort_may_take():
     text = REFERENCE.read_text(encoding="utf-8")
-    for command in parsed(PROGRAM.root):
-        for parameter in command.params:
-            for option in () if getattr(parameter, "hidden", False) else (*parameter.opts, *parameter.secondary_opts):
-                assert not option.startswith("--") or f"`{option}" in text, f"{command.name} {option}"
-    for name in NAMES:
-        assert f"triton-ops {name}" in text
-    for name in ("quick", "full"):
-        budget = PRESETS[name].budget
-        trials = "" if budget.trials is None else f"{budget.trials} trials, "
-        assert f"`{name}` ({trials}{budget.seconds:g} s)" in text
+    for name, effort in PRESETS.items():
+        trials, seconds = (
+            "-" if each is None else f"{each:g}" for each in (effort.budget.trials, effort.budget.seconds)
+        )
+        assert f"| `{name}` | {trials} | {seconds} | `{effort.search}` |" in text
 
 
 MOST_TAKEN = {

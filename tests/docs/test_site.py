@@ -10,8 +10,10 @@ from website.repository import relinked
 
 import triton_ops
 from tests.browser import access_faults, opened_browser
+from triton_ops.cli.app import PROGRAM
 
 from .test_links import dead_links
+from .test_shown import options_of
 
 SITE = Path(__file__).parents[2] / "build" / "site"
 LOOKED_AT_CLOSELY = ("index", "search", "guides/pitfalls", "reference/commands", "reference/api/tuning")
@@ -42,6 +44,13 @@ def test_every_public_name_is_on_one_page_of_the_reference(pages):
     for name in triton_ops.__all__:
         assert text.count(f":: triton_ops.{name}\n") == 1
         assert f"`triton_ops.{name}` | {api.summary(name)}" in text
+
+
+def test_every_command_has_a_section_with_its_options(pages):
+    text = pages["reference/commands"].read_text(encoding="utf-8")
+    for path in [path for section in PROGRAM.sections.values() for path in section]:
+        assert f"\n## triton-ops {path}\n" in text
+        assert {name for name in options_of(path.split()[0]) if name.startswith("--") and name not in text} == set()
 
 
 def test_links_to_files_of_the_repository():

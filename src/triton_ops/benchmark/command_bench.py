@@ -234,6 +234,11 @@ def bench_command(
     winner or --config is compared with its default config. The winner of an operation is the config with which a call
     would run, as `why` tells. `bench kernels` compares every shipped kernel with the vendor's library, eager PyTorch
     and torch.compile at its named problems.
+
+    With two TARGETs each runs its winner, or else its default config. A plain function next to an operation is
+    called with those of the operation's arguments that its parameters name. A --config need not be in the space.
+    Exit code 4: no winner of the only TARGET is known; 2: a contestant raised, or one call took longer than
+    --seconds and 5 s.
     """
     if target == _ALL_KERNELS:
         one = {

@@ -16,6 +16,8 @@ Exit codes:
   4    no such record; or cache, lockfile or run log cannot be used
   5    a check found something
   6    a kernel that a file names is not loaded
+  7    no target of a check has a kernel
+  8    a check compared too little to tell
   70   internal error
   130  interrupted; the same command goes on
 

@@ -29,6 +29,9 @@ def show_command(which: Which = None, cache_dir: str | None = None) -> Facts:
     """Show the records: winner, gain over the default, spread, when, on what.
 
     One record is shown whole, several as a table.
+
+    The newest record comes first. A winner that no comparison has proven is marked `unproven`. Exit code 4: there
+    is none.
     """
     records = matching(which, folder_of(cache_dir))
     facts = Facts("records", lambda: [RECORDS.contents(record) for record in records])
@@ -139,7 +142,10 @@ def remove_command(
     everything: Annotated[bool, option("--all", "Remove every record.")] = False,
     cache_dir: str | None = None,
 ) -> Facts:
-    """Remove records; files that are not ours stay."""
+    """Remove records; files that are not ours stay.
+
+    Only records that this version can read are removed. The start of several ids is refused.
+    """
     records = _to_remove(which, everything, cache_dir)
     ids: list[str] = []
     if records:
@@ -150,7 +156,10 @@ def remove_command(
 
 
 def path_command(cache_dir: str | None = None) -> Facts:
-    """Print the folder of records."""
+    """Print the folder of records.
+
+    It need not exist.
+    """
     folder = folder_of(cache_dir)
     Folder(folder).check_home()
     return Facts("folder of records", {"path": str(folder)}).lines(str(folder))
@@ -178,7 +187,12 @@ def import_command(
     replace: Annotated[bool, option("--replace", "Let the file's records take the place of others.")] = False,
     cache_dir: str | None = None,
 ) -> Facts:
-    """Take in the records of an exported file."""
+    """Take in the records of an exported file.
+
+    A record that is there for the same key stays, unless --replace is given. A record that this version cannot read
+    is skipped, and a file that was changed after the export is refused whole. Records of other devices are taken,
+    and a line names the device.
+    """
     store = open_store(folder_of(cache_dir))
     if not store.writable:
         raise CacheError(f"{folder_of(cache_dir)} cannot be written", hint="name another folder with --cache-dir")
@@ -216,7 +230,12 @@ def _places(devices: Iterable[str]) -> list[str]:
 def misses_command(
     clear: Annotated[bool, option("--clear", "Empty the list.")] = False, cache_dir: str | None = None
 ) -> Facts:
-    """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
+    """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them.
+
+    `expected ms` is the time that one launch is expected to take. A problem leaves the list when its winner is
+    stored. A call with objects such as tuples, and one of a space of more than 256 configs, is listed and cannot be
+    tuned from it. Tensors of a tune are made up, uniform in [-1, 1], or 0 to 127 where they are integers.
+    """
     folder = folder_of(cache_dir)
     Folder(folder).check_home()
     misses = Misses(folder).clear() if clear and folder.is_dir() else Misses(folder).read()

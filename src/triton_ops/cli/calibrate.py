@@ -17,6 +17,9 @@ def calibrate_command(
     """Measure this GPU for the ranking model: bandwidths, launch, matrix rates; a few seconds.
 
     The figures are kept in the cache folder, one file per device, and used from then on.
+
+    They are copy bandwidths of DRAM and L2, launch and sync latency, and the matrix rate of each dtype. A figure
+    counts if it lies between half and 1.25 times what is expected of the device. Exit code 3: there is no GPU.
     """
     folder = folder_of(cache_dir)
     calibration = calibrate(device)

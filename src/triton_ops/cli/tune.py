@@ -82,7 +82,16 @@ def tune_command(
     ] = False,
     watch_port: Annotated[int | None, option("--watch-port", "With --watch; default a free port.", "N")] = None,
 ) -> Facts:
-    """Find the fastest configuration of TARGET for one problem, or recall it."""
+    """Find the fastest configuration of TARGET for one problem, or recall it.
+
+    The table has the winner, its ties, the other finalists, and the fastest of the rest, ten in all. `spread` is
+    the width of the middle three fifths of the samples, relative to their median. `vs default` compares the rounds
+    that a config and the default both had, so that it may differ from the quotient of the medians.
+
+    The problems of a list (--problems, --all, --from-misses) are tuned as one run, those first that save most for
+    each second. Exit code 1: one of them failed. A list and options of one problem, such as --shape, exclude each
+    other.
+    """
     every_list = (("--problems", problems), ("--all", every), ("--from-misses", from_misses))
     lists = [name for name, value in every_list if value]
     shared = replace(options, budget_s=each_s) if lists else options

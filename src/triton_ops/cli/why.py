@@ -22,6 +22,8 @@ def why_command(
     """Say which config a call would run, from which rung of the ladder, and why every rung above did not answer.
 
     Nothing is run or compiled. For a report of a process, say what was launched, how often, and why.
+
+    For records the fields in which the nearest one differs are shown, as `field: asked | recorded`.
     """
     if target.endswith(".json"):
         return _report_facts(target)

@@ -120,6 +120,8 @@ def report_command(
     """Show what run logs say: every trial, ties, failures, which tunables matter, and the line to paste.
 
     Several runs are compared with the first. Nothing is run; a run that goes on is shown as far as it is.
+
+    Exit code 4: a file is no run log of this version, or an id or kernel has no run.
     """
     if sum((as_text, as_markdown, as_json)) > 1 or (out is not None and as_json):
         raise SettingsError("--text, --markdown, --json and a page exclude each other", hint="give one of them")

@@ -42,7 +42,10 @@ def export_command(
     rename: Renamed = None,
     device_alias: Annotated[str | None, option("--device-alias", "The device's alias in the lockfile.", "NAME")] = None,
 ) -> Facts:
-    """Write the entries of a kernel as a table, and check that the engine would find each of them."""
+    """Write the entries of a kernel as a table, and check that the engine would find each of them.
+
+    Exit code 4: the engine's own rule does not find an entry.
+    """
     if (kernel is None) == (run is None):
         raise SettingsError("export takes either --kernel or --run", hint="triton-ops exchange export --help")
     form = format_named(format_name)
@@ -105,7 +108,11 @@ def import_command(
     bucket: Annotated[list[str] | None, option("--bucket", "As of `triton-ops lock`.", "EXTENT=RULE")] = None,
     replaces: Annotated[bool, option("--replace", "Replace entries that differ from the table.")] = False,
 ) -> Facts:
-    """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
+    """Take the fastest configs of a table into a lockfile; entries that are there already stay.
+
+    What is not understood or left out is said on stderr with its number. Imported entries answer any source of the
+    kernel. Exit code 4: nothing in the table can be called the best.
+    """
     form = format_named(format_name)
     names, plan = _names(form, row, rename), LockPlan(buckets=parse_pairs(bucket, "--bucket", "M=measured@2"))
     table = form.read(file).for_rows(names)
@@ -172,7 +179,10 @@ def look_up_command(
     at: Annotated[list[str] | None, option("--at", "The row, in order; repeat it.", "VALUE")] = None,
     facts: TableFacts = None,
 ) -> Facts:
-    """Print the config that the engine would take, by its own rule."""
+    """Print the config that the engine would take, by its own rule.
+
+    stderr says which row of which file it is. In place of FOLDER a table may stand, whose name says the facts.
+    """
     form, key = format_named(format_name), [_key_value(text) for text in at or []]
     if (answer := form.look_up(folder, _facts(form, facts), key)) is None:
         raise CacheError(f"{format_name} finds nothing in {folder}", hint="check the facts: --set NAME=VALUE")
@@ -229,6 +239,8 @@ def portfolio_command(
     """Choose at most K configs for all problems of KERNEL that were tuned, from what was measured.
 
     Nothing is run. The exit code is 5 if a problem is not served.
+
+    Records that no comparison has decided do not count. Exit code 4: no record of the kernel counts.
     """
     weights = dict(_weight(text) for text in weight or [])
     name = as_target(named_object(kernel)).name if kernel.rpartition(":")[0].endswith(".py") else kernel

@@ -92,7 +92,18 @@ def verify_command(
     options: Annotated[TuneOptions, "seed cache_dir"],
     as_json: bool = False,
 ) -> Facts:
-    """Check every entry of LOCKFILE, and measure it against what may be faster; exit 5 if one fails."""
+    """Check every entry of LOCKFILE, and measure it against what may be faster; exit 5 if one fails.
+
+    Outcomes: `ok`; `unreachable`, no launch finds the entry; `invalid`, its config fails or is wrong; `slower`,
+    another config is faster beyond noise; `not known`, too little was compared; `repaired`; `not loaded`, name the
+    kernel's file with --kernels; `not measured`, the reason says why.
+
+    Exit code 5: an entry is unreachable, invalid, slower or repaired; else 6: one is not loaded; 3: none could be
+    measured without --static; 8: one is not known, or a held-out size is not measured.
+
+    With --repair another config takes an entry's place if it wins by the rule of a tune and its 95 % interval lies
+    above 1 %. Each race is written as soon as it is over.
+    """
     of_repairs = seconds is not None or records
     if (repairs and (static or held_out)) or (of_repairs and not repairs) or (markdown and as_json):
         why = "--repair excludes --static and --held-out, --seconds and --records are for --repair, and --markdown "
