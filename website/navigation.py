@@ -55,6 +55,7 @@ SECTIONS = {
         "reference/cli",
         "reference/commands",
         "reference/lint",
+        "reference/rules",
         "reference/files",
         "reference/security",
         "glossary",

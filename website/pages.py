@@ -9,12 +9,14 @@ from website.api import api_pages
 from website.commands import commands_page
 from website.navigation import contents
 from website.repository import pages_of_the_repository, pictures
+from website.rules import rules_page
 
 
 def lay_out(folder: Path) -> None:
     """Write every page and picture below `folder`, which is removed before."""
     shutil.rmtree(folder, ignore_errors=True)
-    pages = {**pages_of_the_repository(), **api_pages(), "reference/commands.md": commands_page()}
+    made = {"reference/commands.md": commands_page(), "reference/rules.md": rules_page()}
+    pages = {**pages_of_the_repository(), **api_pages(), **made}
     pages["index.md"] += contents()
     wanted = {place: text.encode() for place, text in pages.items()}
     wanted |= {place: path.read_bytes() for place, path in pictures().items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterable, Iterator
-from functools import partial
 from math import prod
 
 from triton_ops.kernel_ir import AccessFact, Fact, KernelFacts, SourcePlace, Term
@@ -30,7 +29,15 @@ _ROW = 16  # elements of a row, of which no memory holds 2^31
 )
 @in_each_variant
 def cross_program_atomic(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    """Sums of floating point, whose order differs from run to run, where two programs can add to one element."""
+    """An atomic sum of floating point to which several programs add.
+
+        tl.atomic_add(out, tl.sum(v))                         # bad
+        tl.store(partial + tl.program_id(0), tl.sum(v))       # good: a second kernel adds up in a fixed order
+
+    It is a finding if the address does not depend on a `program_id` that the kernel uses, or depends on data that
+    is not the begin of the program's own part. Sums of whole numbers, maxima and minima do not depend on the order,
+    and are none.
+    """
     facts = variant.facts
     for access in facts.accesses:
         if access.kind != "atomic" or "fadd" not in access.does or _counts(access):
@@ -207,26 +214,51 @@ def _observed(kind: str, kernel: KernelReading) -> Iterator[Statement]:
     fix="let the address depend on every program_id that the launch has, or store from one program alone",
 )
 def overlapping_writes(kernel: KernelReading) -> Iterable[Statement]:
-    """Statements by the TTIR, and beside them those of a run."""
+    """Stores of several programs to one address, and loads of what a neighbour stores in the same launch.
+
+    It is a finding if address, mask and path do not depend on a `program_id` on which the value depends, or if
+    blocks are larger than the step between programs. With `--run`, two programs that write different values to one
+    element are one too.
+
+    A grid with one program along that axis is none: by an assertion, a constant, or a block for all of a row.
+    Undecided: kernels with locks, a store that a switch leaves out where no launch is in the file, configs that a
+    function prunes, and a distance that callers give.
+    """
     statements = in_each_variant(_overlaps_of)(kernel)
     open_already = any(isinstance(one, str) for one in statements)
     observations = _observed(CONFLICT, kernel)
     return [*statements, *(one for one in observations if not isinstance(one, str) or not open_already)]
 
 
-outside_tensor = rule(
+@rule(
     "outside-tensor",
     "run",
     symptom="wrong results or an illegal address: elements are read or written that belong to no tensor of the launch",
     fix="a mask or an extent that fits the tensor, and the strides that it has",
-)(partial(_observed, OUTSIDE))
+)
+def outside_tensor(kernel: KernelReading) -> Iterator[Statement]:
+    """Reads and writes outside of the tensors of a launch, as a run with `--run` sees them.
 
-never_written = rule(
+    Each tensor is copied between zones of at least 64 KiB, and every address of a load, store or atomic operation
+    is looked up. Bytes between the rows of a tensor with gaps are outside, too. The access is left out, and the run
+    goes on.
+    """
+    return _observed(OUTSIDE, kernel)
+
+
+@rule(
     "never-written",
     "run",
     symptom="some elements of the result hold what the memory held before",
     fix="programs and blocks for all of the result; or zero it before each launch, if that is meant",
-)(partial(_observed, UNWRITTEN))
+)
+def never_written(kernel: KernelReading) -> Iterator[Statement]:
+    """Elements of a result that nothing writes, as a run with `--run` sees them.
+
+    They are elements of an output, or of a returned tensor that kernels write, that still hold the NaN or largest
+    number of before. An output that is zeroed before each launch is whole.
+    """
+    return _observed(UNWRITTEN, kernel)
 
 
 @rule(
@@ -236,7 +268,18 @@ never_written = rule(
 )
 @in_each_variant
 def stride_order(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    """Launches that give an index the stride of another axis."""
+    """A stride that belongs to another axis than the index that it multiplies.
+
+        kernel[grid](x, y, M, N, x.stride(1), x.stride(0))    # bad: the kernel multiplies the row by the first
+        kernel[grid](x, y, M, N, x.stride(0), x.stride(1))    # good
+
+    The TTIR says which argument multiplies an index, and which one ends it. A launch in the file says of which axis
+    of the tensor each is the stride or the extent. `i * M + j`, where `i` ends at `M` and `j` at `N`, is a finding
+    too: rows are as far apart as there are rows.
+
+    Axes of equal extents may be swapped on purpose, and are no finding. Undecided: an index without an end, strides
+    of another tensor, and launches in other files.
+    """
     open_roots: dict[str, None] = {}
     for access in variant.facts.accesses:
         along, root = indices(variant.facts, access), root_name(access)
@@ -305,7 +348,18 @@ def _pitch(access: AccessFact, along: Iterable[Index], strided: list[tuple[Index
 )
 @in_each_variant
 def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    """A product of 32 bits that is made 64 bits wide only afterwards, or that is 64 bits wide elsewhere."""
+    """A product of 32 bits in an address that is widened after it may have overflowed.
+
+        row = (tl.program_id(0) * stride).to(tl.int64)        # bad
+        row = tl.program_id(0).to(tl.int64) * stride          # good
+
+    It is a finding also where another term of the address is multiplied in 64 bits, unless the launch says that
+    this one is of an inner axis, or the tensor has one element for each 16 and more of the other.
+
+    Undecided: a product that is never widened, since how large tensors are is not in the file; a row whose width is
+    a number; one beside heads or groups that a remainder counts; and one that is widened without its sign. Blocks
+    of an index that a mask ends are no rows.
+    """
     facts = variant.facts
     wide = dict(_growing(kernel, variant, 64))
     places = {(kernel.place(one), term.words) for other in kernel.variants for term, one in _growing(kernel, other, 64)}

@@ -31,7 +31,19 @@ _MOST_COMPILED = 4  # until one fits; each takes up to seconds
     fix="a smaller tile, more warps, fewer accumulators; triton-ops explain spills tries the cures",
 )
 def register_spill(kernel: KernelReading) -> Iterable[Statement]:
-    """Compile the heaviest config to see what it spills."""
+    """A config that spills registers to local memory.
+
+    Of the configs of `triton.autotune`, of launches that write their tiles out, and of defaults, the largest for
+    its warps that the target takes is compiled, if its largest tile has 64 elements per thread or more. A frame of
+    more than 64 bytes is a finding.
+
+    Numbers are compiled as multiples of 16. A stride is 1 where a launch gives it that of the last axis, or,
+    without such a launch, where it is the last of an access. Elements have the type in which the launching function
+    makes the tensor, else 16 bits.
+
+    Undecided: tiles that only callers know, a config that `early_config_prune` may leave out, and a spill that only
+    a stride other than 1 has. `triton-ops explain spills` tries the cures.
+    """
     tiles = kernel.uses.tiles
     several = [([one[name] for name in one if name in tiles], one) for one in _configs(kernel)]
     several.sort(key=lambda one: prod(one[0]) / one[1]["num_warps"], reverse=True)
@@ -131,7 +143,16 @@ _FEW_WARPS = 4  # one for each scheduler: what one waits for, no other hides
     fix="one stage fewer, or smaller tiles; triton-ops explain shows the residents of a config",
 )
 def lost_occupancy(kernel: KernelReading) -> Iterable[Statement]:
-    """A config is compiled with its stages and with one fewer, if the kernel is launched with that config alone."""
+    """Stages of a pipeline whose buffers keep a second block away.
+
+    A kernel that is launched with one known config of three stages or more is compiled with them and with one
+    fewer. It is a finding if one block of at most four warps is alone on a multiprocessor for its shared memory,
+    one stage fewer makes room for another, and a product of the loop waits for another of the same iteration, as in
+    attention. In recorded spaces on an H200 all 9 such configs were slower with more stages, by 34 % in the median.
+
+    Of plain products 42 of 62 were, so that these are undecided. So is a config that the target refuses, or that
+    takes minutes to compile: more than 64 stages.
+    """
     whys = (why for one in stated_configs(kernel) if (why := _refusal(kernel, one)))
     refused = {why.rpartition(" is refused: ")[2]: why for why in whys}
     yield from refused.values()
@@ -184,7 +205,21 @@ def _down_columns(kernel: KernelReading, variant: Variant, access: AccessFact) -
 )
 @once
 def narrow_access(kernel: KernelReading) -> Iterator[Statement]:
-    """Compile what the address or the mask makes narrow, to see whether it is; nothing else is compiled."""
+    """A load or store that moves few bytes of a thread at a time.
+
+        even = tl.load(x + 2 * at, mask=at < n)               # bad: half of what is moved is used
+        pair = tl.load(x + first + tl.arange(0, 2 * B), mask=..., other=0.0)    # good
+        even, odd = tl.split(tl.reshape(pair, (B, 2)))
+
+    Of the largest blocks an access is suspect whose neighbours lie apart by a number, or whose address or mask is a
+    number of elements beside a multiple of 16 bytes. It is compiled, with a config that the source names or with
+    one warp, and the widths in the PTX of its line decide. Arguments are taken as multiples of 16, and strides as
+    those of contiguous tensors.
+
+    The misaligned one of several shifted reads of a stencil is meant so. Undecided: a block that goes down a column
+    by a stride that is an argument, and AMD. Not seen: tensors of 32 bits that are one element off, gathers, and
+    rows that data begins.
+    """
     variant = kernel.variants[0]
     for access in variant.facts.accesses:
         if (stride := _down_columns(kernel, variant, access)) is not None:
@@ -289,7 +324,21 @@ _EXCHANGE_STEPS = 100  # that barriers and one access to shared memory take with
     "multiply them in 16 bits, which the hardware transposes; or reduce columns once, after the loop",
 )
 def bank_conflict(kernel: KernelReading) -> Iterable[Statement]:
-    """Compile a kernel whose loop multiplies tiles of float32 or reduces columns, to see which banks it asks for."""
+    """Tiles whose threads wait for one bank of shared memory.
+
+        acc += tl.dot(p, v.to(tl.float32))              # bad: products of 32 bits want v transposed
+        acc += tl.dot(p.to(tl.float16), v)              # good: the hardware transposes elements of 16 bits
+        acc += tl.sum(x, 0)                             # bad: each turn exchanges columns through shared memory
+        acc += x                                        # good: one tl.sum(acc, 0) after the loop
+
+    A kernel whose loop has products with tiles of float32, or reduces along another axis than the last, is
+    compiled. The addresses that the first warp asks for in the first turn are computed from the PTX. A line is a
+    finding if its steps beyond the fewest take longer than all that loops move in global memory, at 32 bytes a
+    step, and than the 100 steps that an exchange waits.
+
+    Undecided: an address that data decides, the conflicts of one of several configs, tiles that only callers know,
+    and AMD. What the tensor memory accelerator and `wgmma` read on their own is not seen.
+    """
     facts = kernel.variants[0].facts
     tiles = [side.type for one in facts.products if one.loops for side in (one.left, one.right)]
     tiles += [one.type for one in facts.accesses if tiles and one.kind == "load" and len(one.type.shape) > 1]
@@ -328,7 +377,15 @@ _WORTH_SAYING = 0.05  # a share of time by which a config must be expected to be
     fix="add the config, or let autotune look for such: widen=True; a tune measures what is expected here",
 )
 def short_list(kernel: KernelReading) -> Iterable[Statement]:
-    """Compare the fastest of a list with the first pick around it, by the model, at a launch that is known."""
+    """A config that a list lacks, and that the model expects to be more than 5 % faster than all of it.
+
+        triton-ops lint file.py:kernel@run --shape 4096x4096,4096x4096 --rule short-list
+
+    It is asked of a kernel with a list of which `prune_configs_by` leaves nothing out, at a launch that the TARGET
+    names with its arguments. The model of `triton-ops explain rank` reads configs of the list and around it for
+    `--gpu`, and compiles its leading picks, in 5 to 10 s. This is an expectation, which `triton-ops tune --widen`
+    measures.
+    """
     operation = kernel.operation
     try:
         expectation = None if operation is None else RequestedTune.expectation_of_list(operation, kernel.gpu)

@@ -23,7 +23,15 @@ _PLACES = ("index", "turn", "program_id", "quotient", "remainder")
     fix="annotate the parameter as tl.constexpr",
 )
 def missing_constexpr(kernel: KernelReading) -> Iterable[Statement]:
-    """A parameter that decides a shape, and that Triton refuses as a number of the launch."""
+    """A parameter that decides a shape, a loop that is written out or a type, and is no `tl.constexpr`.
+
+        def kernel(x, n, BLOCK): ... tl.arange(0, BLOCK)                  # bad: it does not compile
+        def kernel(x, n, BLOCK: tl.constexpr): ... tl.arange(0, BLOCK)    # good
+
+    Parameters that reach `tl.arange`, shapes, unrolled loops or element types, also through functions that are
+    called, are given to Triton's front end as numbers and as constants. It is a finding if the front end takes the
+    constants alone.
+    """
     uses = kernel.uses
     deciders = {**dict.fromkeys(sorted(uses.types), 0), **dict.fromkeys(sorted(uses.ranges), 0), **uses.tiles}
     names = [name for name in deciders if name not in kernel.function.constants and name not in uses.pointers]
@@ -50,7 +58,19 @@ def missing_constexpr(kernel: KernelReading) -> Iterable[Statement]:
     fix="pass the size as a plain argument; Triton specialises on 1 and on multiples of 16 by itself",
 )
 def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
-    """A constant that is a size of each call's data, needed by nothing that is decided when a kernel is compiled."""
+    """A `tl.constexpr` that is a size of each call's data, so that each new size compiles the kernel again.
+
+    A launch gives it the number of elements or rows (`numel()`, `shape[0]`, `len`) unrounded, no shape, unrolled
+    loop, type or switch needs it, and the kernel compiles without it.
+
+    Nothing is found for the width of rows, which is that of a model, for the size of a table that every program
+    reads, for a ratio of two sizes, for a size that the launching function makes a block of, and for an argument by
+    which no programs are counted.
+
+    Undecided: rows that programs choose by numbers that they load, parts whose lengths are loaded, the first extent
+    of a tensor where another is a plain argument, and a size that a tune's key has as it is beside buckets of
+    another.
+    """
     uses = kernel.uses
     deciders = set(uses.tiles) | uses.ranges | uses.types | uses.callables | uses.switches
     for name in kernel.function.parameters if kernel.variants else ():
@@ -209,7 +229,15 @@ def _is_rounded(node: ast.expr) -> bool:
 )
 @once
 def narrow_key(kernel: KernelReading) -> Iterator[Statement]:
-    """A tuned kernel whose work per program is decided by an extent that the key leaves out."""
+    """A key of `triton.autotune` without an extent that decides the work of a program.
+
+    It is a finding for a kernel with several configs whose loop steps by a tuned extent and ends at an argument
+    that the key lacks. So it is where an argument ends a tuned axis of the stored tile while that of the other axis
+    is in the key, unless the launch makes one from the other.
+
+    An argument that ends the only tuned axis, or of which no axis is in the key, is undecided: one config may be
+    meant for all sizes. Dtypes are in Triton's key by themselves.
+    """
     variant, extents = kernel.tuned if kernel.key is not None and len(kernel.configs) > 1 else (None, {})
     if variant is None:
         return
@@ -259,7 +287,15 @@ def _is_derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
     fix="leave the name out of the key, or give the kernel a bucket of the size",
 )
 def idle_key(kernel: KernelReading) -> Iterator[Statement]:
-    """Names of the key that are no arguments, or arguments that the kernel never reads."""
+    """A name in a key of `triton.autotune` that the kernel never reads.
+
+    It is no argument of the kernel, which Triton passes over without a word, or an argument that neither the kernel
+    nor its heuristics read and that a launch gives the size of a tensor as it is. A size that is rounded is meant
+    so.
+
+    Undecided: a size that also decides how many programs there are, one that callers choose, and one that a pruning
+    function may read.
+    """
     names = {one.id for one in ast.walk(kernel.function.node) if isinstance(one, ast.Name)}
     by_heuristics = {name for one in kernel.heuristics.values() for name in _texts_of(one)}
     for name in kernel.key or ():
@@ -318,7 +354,11 @@ def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> se
     fix="pass the value as a tl.constexpr parameter",
 )
 def changed_global(kernel: KernelReading) -> Iterable[Statement]:
-    """A global that the kernel holds as a constant, and that the file gives another value after the kernel is made."""
+    """A global that the kernel reads, and that the file changes after the kernel is made.
+
+    A function of the file declares it `global` and assigns it, or the file gives it another value below the kernel.
+    A changed source needs nothing: Triton's cache and this package's records are keyed by it.
+    """
     for name, line_read in _globals_read(kernel).items():
         for node in (one for one in ast.walk(kernel.tree) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))):
             inner = list(ast.walk(node))
@@ -369,7 +409,12 @@ def _assigns(node: ast.AST, name: str) -> bool:
     fix="make the grid from the size of the data and the block: (triton.cdiv(n, BLOCK),)",
 )
 def static_grid(kernel: KernelReading) -> Iterable[Statement]:
-    """Grids that depend neither on the config nor on the extents that programs step through."""
+    """A grid that follows neither the size of the data nor the tuned block.
+
+    It is a finding where the grid is made of numbers while an index that steps from program to program ends at an
+    argument, unless programs go on to further blocks. So it is where the tuned block is the step between programs,
+    and the grid is no function of the config or reads nothing of it.
+    """
     for launch in kernel.launches:
         if launch.grid is None:
             continue

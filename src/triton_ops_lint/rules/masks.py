@@ -39,7 +39,26 @@ class _UnmaskedIndex:
 )
 @once
 def missing_mask(kernel: KernelReading) -> Iterable[Statement]:
-    """Every index of a block must be ended by a condition, or provably fit; evidence that it does not is a finding."""
+    """An index of a block that no condition ends, with evidence that it can pass the end of the data.
+
+        tl.store(y + at, v)                     # bad
+        tl.store(y + at, v, mask=at < n)        # good
+
+    An address is taken apart into an index for each axis of its block. A mask, an `if`, an early return, `% n`,
+    `boundary_check` and the shape of a descriptor end an index.
+
+    Evidence is one of these: another access of the kernel ends the same index; the index runs through a loop whose
+    end only the launch knows; the launch rounds the number of blocks up, or makes the block the next power of two;
+    or a kernel without any mask is given an argument that it never uses.
+
+    Nothing is found where the file promises that sizes fit. Such are a switch like `EVEN_K`, an assertion at every
+    launch, sizes that launches write out and the block divides, rows that the launching function rounds up or pads,
+    and a loop that leaves the last block to an access with a mask.
+
+    Undecided: an index without evidence, a loop to `n + 1` or to another end than masks have, a number of blocks
+    that is loaded, a remainder that the file tests, and launches in other files. An index that is data, such as a
+    gather, is not seen.
+    """
     free, closed = [], set()
     for variant in kernel.variants:
         for index in all_indices(variant.facts):
@@ -382,7 +401,19 @@ def _unused_extent(kernel: KernelReading) -> str:
 )
 @in_each_variant
 def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    """Conditions that let an index pass that is no element's."""
+    """A mask that lets an index pass that is no element's.
+
+        mask = at <= n                                        # bad
+        mask = tl.arange(0, B) < n                            # bad, where the access goes to pid * B + tl.arange(0, B)
+        left = tl.load(x + at - 1, mask=at < n)               # bad: the first index is -1
+
+    The last index that passes is computed from the mask. It is a finding if it is an extent itself, if the mask is
+    of the position within the block while the grid has blocks for all of the data, or if the index begins below 0
+    without a condition.
+
+    Ends of parts, which are one more than the parts, places of a window, and rows that are read backwards are none.
+    A store of a single block, which may have one element more, is undecided.
+    """
     exclusive, terms = _exclusive(variant), variant.facts.terms
     guessed = variant.guess.constants.keys() - variant.guess.known_names
     sizes = [size for name in guessed if type(size := variant.guess.constants[name]) is int]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import wraps
 from typing import NamedTuple, TypeAlias
 
 from triton_ops.kernel_ir import Fact, SourcePlace
@@ -39,6 +41,11 @@ class Rule:
     fix: str
     decide: Decision
 
+    @property
+    def about(self) -> str:
+        """Markdown: what is a finding, what is none, and what stays undecided. It is the docstring of the decision."""
+        return inspect.getdoc(self.decide) or ""
+
     def statements(self, kernel: KernelReading) -> Iterator[Finding | Undecided]:
         """What the rule says of a kernel."""
         for one in _to_the_end(self.decide, kernel):
@@ -71,6 +78,7 @@ def _to_the_end(decide: Decision, kernel: KernelReading) -> Iterator[Statement]:
 def once(decide: Decision) -> Callable[[KernelReading], list[Statement]]:
     """Each finding of a place once, and at most one reason to be undecided, which findings do not hide."""
 
+    @wraps(decide)
     def unique(kernel: KernelReading) -> list[Statement]:
         statements: dict[SourcePlace | None, Statement] = {}
         for one in _to_the_end(decide, kernel):
@@ -84,4 +92,10 @@ def in_each_variant(
     decide: Callable[[KernelReading, Variant], Iterable[Statement]],
 ) -> Callable[[KernelReading], list[Statement]]:
     """A decision by what each variant of a kernel does."""
-    return once(lambda kernel: (one for each in kernel.variants for one in decide(kernel, each)))
+
+    @once
+    @wraps(decide)
+    def of_each(kernel: KernelReading) -> Iterator[Statement]:
+        return (one for each in kernel.variants for one in decide(kernel, each))
+
+    return of_each

@@ -26,7 +26,17 @@ _MOST_STEPS = 4_000  # through the value of a store
 )
 @in_each_variant
 def low_precision_sum(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    """Products, loops and reductions that add up in 16 bits or fewer: of any inputs, or of what launches choose."""
+    """A sum that is kept in 16 bits or fewer.
+
+        acc = tl.zeros((BM, BN), dtype=tl.float16)            # bad
+        acc = tl.zeros((BM, BN), dtype=tl.float32)            # good
+
+    The types in the TTIR decide: those of the result of `tl.dot`, of what loops carry and add to, of a rounding to
+    16 bits in each iteration, and of `tl.sum` over more than 16 elements.
+
+    A type that follows the inputs' is a finding for products of tiles. It is undecided for plain sums, which are
+    right for inputs of 32 bits, for a sum that goes on from what was loaded, and where launches choose the type.
+    """
     wide_types = kernel.with_wide_types
     wide = None if variant.guess.element == "fp32" else kernel.with_element("fp32")
     several = ([] if one is None else _low_sums(one.facts) for one in (wide_types, wide))
@@ -113,7 +123,12 @@ _SMALLEST = 16  # extents that the matrix unit takes
 )
 @in_each_variant
 def no_tensor_core(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    """Sums of products of two matrices, and products in full precision."""
+    """A product of matrices that is written with `tl.sum`.
+
+    It is a sum over one of three axes of a product, one factor of which lacks the rows and the other the columns,
+    with extents of 16 and more. Undecided: extents that the file does not show, and a `tl.dot` of 32-bit tiles in
+    ieee precision, for which `tf32` or `tf32x3` may be exact enough.
+    """
     unseen = _unseen_extents(kernel, variant)
     for reduction in variant.facts.reductions:
         shape = reduction.inputs[0].type.shape
@@ -150,7 +165,25 @@ def _unseen_extents(kernel: KernelReading, variant: Variant) -> dict[int, str]:
 )
 @in_each_variant
 def wrong_identity(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    """Reductions and products that a padded lane changes."""
+    """Padded lanes that change a reduction or a product of tiles.
+
+        x = tl.load(p + c, mask=c < n, other=0.0)             # bad: 0 may be the largest
+        x = tl.load(p + c, mask=c < n, other=-float("inf"))   # good
+        e = tl.exp(x - tl.max(x, axis=0))
+
+    Each reduction and each `tl.dot` is computed in numbers, 64 times with other data: from the lanes of the data,
+    and from these and a lane that the mask leaves out. All operations between load and reduction count, such as
+    `tl.where`, another mask or `abs`. Own functions of `tl.reduce` are computed too. A load without `other` gives
+    0, as on NVIDIA; where that is the identity the rule is undecided, since the language promises nothing.
+
+    Nothing is found where stores keep only whole blocks of the result, or where padded lanes are in a loop's last
+    turn alone and nothing after it reads the sum.
+
+    A maximum with `other=0` over data that is never negative is found all the same. Undecided: a mask that covers
+    the lanes only if one argument is never larger than another, the least or largest of whole numbers, rows as wide
+    as the block, a result from which a store takes off the number of padded lanes, and operations that it cannot
+    compute: histograms, `tl.gather`, inline assembly and `while`.
+    """
     for fact, condition, harm in variant.facts.padded_lanes():
         line = f"line {kernel.place(fact).line}"
         if isinstance(condition, Term) and _is_for_a_turn_that_never_comes(variant.facts, fact, condition):
