@@ -10,7 +10,7 @@ _NAMES = {
     ".idle_worker": "drop_idle_workers start_one_early",
     ".isolated": "Stations",
     ".outcome": "Outcome",
-    ".questions": "StationFacts",
+    ".questions": "StationFacts TriesConfigs",
     ".reference_results": "ReferenceResults",
     ".station": "Assignment",
 }
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.isolated import Stations as Stations
     from triton_ops.evaluation.outcome import Outcome as Outcome
     from triton_ops.evaluation.questions import StationFacts as StationFacts
+    from triton_ops.evaluation.questions import TriesConfigs as TriesConfigs
     from triton_ops.evaluation.reference_results import ReferenceResults as ReferenceResults
     from triton_ops.evaluation.station import Assignment as Assignment
 else:

@@ -267,10 +267,10 @@ class _LastComparison:
         standing = self.rounds.standing(alive, default, preference=preferences, incumbents=incumbents)
         challenger = standing.challenger
         raced, leading = _by_content(self.evaluator, alive), (challenger, *standing.decision.ties)
-        if slower := {
+        if raced and (slower := {
             config for config in alive
             if config in leading and Contents.slower(raced, config, default)[0] > Contents.SLOWER
-        }:  # fmt: skip
+        }):  # fmt: skip
             self.slower |= slower
             self._race_again()
             return self._outcome()

@@ -1,4 +1,4 @@
-"""What a worker is asked, such as to try a config, and what it answers; its steps, and the facts that it has found."""
+"""What a station is asked, as a worker or here, and what it answers; its steps, and the facts that it has found."""
 
 from __future__ import annotations
 
@@ -37,6 +37,17 @@ class StationFacts:
     waited_s: float = 0.0
     turn_key: str = ""
     apart: bool = False
+
+
+class TriesConfigs(Protocol):
+    """The part of a station that a search needs."""
+
+    @property
+    def lost(self) -> str | None:
+        """The reason why it cannot use its device any more; None if it can."""
+
+    def attempt(self, config: Config, best: Trial | None) -> Trial:
+        """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.outcome import Outcome
-from triton_ops.evaluation.questions import StationFacts, StationStep
+from triton_ops.evaluation.questions import StationFacts, StationStep, TriesConfigs
 from triton_ops.evaluation.verify import Verifier
 from triton_ops.exceptions import ShapeMismatchError, TargetError
 from triton_ops.request import Effort, KernelProblem, Patience, TuneOptions, TuneRequest
@@ -104,19 +104,12 @@ class Assignment(KernelProblem):
         return Inline(self, tell)
 
 
-class Station(Protocol):
+class Station(TriesConfigs, Protocol):
     """Tries configs of one problem, one after another, and compares the best at the end."""
 
     @property
     def facts(self) -> StationFacts:
         """The facts so far."""
-
-    @property
-    def lost(self) -> str | None:
-        """The reason why it cannot use its device any more; None if it can."""
-
-    def attempt(self, config: Config, best: Trial | None) -> Trial:
-        """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""
 
     def finals(self, final: FinalRequest) -> Outcome:
         """Run the last comparison, and decide."""

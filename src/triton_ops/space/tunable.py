@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 from triton_ops.base import Frozen, canonical_json
@@ -85,8 +85,7 @@ class Tunable:
             message = f"tunable {name!r} is a set, whose order differs from run to run"
             raise ConfigValueError(message, hint="write a list, in the order to try")
         tunable = Tunable(_as_tuple(source)).check(name)
-        values: tuple[Any, ...] = tunable.values
-        return replace(tunable, ordered=tunable.of_numbers and all(a < b for a, b in pairwise(values)))
+        return replace(tunable, ordered=tunable.of_numbers and tunable.in_order == tunable.values)
 
 
 def Choice(values: Iterable[Value]) -> Tunable:  # noqa: N802 - reads as a type where spaces are written

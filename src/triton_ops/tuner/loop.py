@@ -12,10 +12,11 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from triton_ops.base import warn
 from triton_ops.device import Machine
+from triton_ops.evaluation import TriesConfigs
 from triton_ops.processes import Threads
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
 from triton_ops.request import Effort
@@ -30,17 +31,6 @@ from triton_ops.tuner.wrong_results import Doubts, TileProof
 from triton_ops.values import Status, Trial
 
 _Attempt: TypeAlias = Callable[[], Trial]
-
-
-class TriesConfigs(Protocol):
-    """The part of a station that a search needs."""
-
-    @property
-    def lost(self) -> str | None:
-        """The reason why it cannot use its device any more; None if it can."""
-
-    def attempt(self, config: Config, best: Trial | None) -> Trial:
-        """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""
 
 
 class _TrialThread:

@@ -77,10 +77,11 @@ def winners_nearby(request: TuneRequest, key: Key, records: Iterable[Record]) ->
 
     A key with an unknown part has no neighbours, since it may stand for several kernels.
     """
-    if key.unknown is not None:
+    others = [] if key.unknown is not None else list(winners_of(key, records))
+    if not others:
         return []
     here = place_of(key)
-    distances = [(place_of(other).distance(here), config) for other, config in winners_of(key, records)]
+    distances = [(place_of(other).distance(here), config) for other, config in others]
     near = sorted((each for each in distances if each[0] <= _FARTHEST), key=lambda each: each[0])
     return [it for it in dict.fromkeys(config for _, config in near) if not request.space.why_not(it)][:_NEARBY_MOST]
 
@@ -92,17 +93,17 @@ def in_use(request: TuneRequest, key: Key, records: Store[Record], first: Sequen
     """
     record = recalled(key, records)
     configs = [*first[:1], *([record.winner] if record else [])]
-    if not configs and (pick := _first_pick(request.of_class, key, records)):
+    if not configs and (pick := _first_pick(request, key, records)):
         configs = [pick.config]
     return [config for config in configs if request.space.why_not(config) is None]
 
 
 def _first_pick(request: TuneRequest, key: Key, records: Store[Record]) -> FirstPick | None:
-    if (ranked := request.ranked) is None:
+    if request.ranked is None or (ranked := (typical := request.of_class).ranked) is None:
         return None
     work, least_gain = ranked
     winners = (config for _, config in winners_of(key, records))
-    return Model(work, Machine.of(request.device)).first_pick(request.space, winners, least_gain)
+    return Model(work, Machine.of(typical.device)).first_pick(typical.space, winners, least_gain)
 
 
 _WHOLE_NUMBERS = {"int64", "int32", "int16", "int8", "uint8"}
@@ -121,8 +122,9 @@ def coming_priors(
     nobody's. The cache folder may hold the device's calibration; None uses none.
     """
     priors: Future[list[Prior]] = Future()
-    machine = Machine.of(request.device if folder is None else request.device.calibrated(folder))
     declared = request.work if request.work is not None and request.work.tiles is not None else None
+    silent = declared is None and pool is None  # whatever the device is, whose calibration is a file
+    machine = None if silent else Machine.of(request.device if folder is None else request.device.calibrated(folder))
     if machine is None or declared is not None or pool is None:
         priors.set_result([] if machine is None or declared is None else [Model(declared, machine).prior])
         return priors

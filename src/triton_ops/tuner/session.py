@@ -55,15 +55,15 @@ def hit(call: Any, start: float) -> TuningResult | None:
     return replace(result, elapsed_s=time.monotonic() - start)
 
 
-def remember(call: Any, problem: TuneProblem, requested: RequestedTune, result: TuningResult) -> None:
+def remember(problem: TuneProblem, requested: RequestedTune, result: TuningResult) -> None:
     """Keep what a call has found on disk.
 
     The target and the space of the problem are kept as long as the hit, so that no other object gets their places. The
     identity of the kernel and the meaning of what checks it must stay equal, and an operation make the same problem.
     """
-    request, target = requested.request, problem.target
+    request, target, call = requested.request, problem.target, call_of(problem, requested.options)
     file = StoredFile(Path(requested.folder) / RECORDS.file_name(requested.key.id))
-    if call in _hits or not file.state:
+    if call is None or call in _hits or not file.state:
         return
     beside = request.reference, request.check, target.space if isinstance(target, Operation) else None
     checks = [each for each in beside if each is not None and not isinstance(each, ConfigSpace)]
@@ -198,12 +198,12 @@ def tune(
         target=target, args=args, kwargs=kwargs, space=space, shape=shape, dtype=dtype, device=device,
         reference=reference, tolerance=tolerance, check=check, cold=cold, contents=contents,
     )  # fmt: skip
-    call = None if force or not keep or patience is not None or contents is not None else call_of(problem, options)
-    if call is not None and (result := hit(call, start)) is not None:
+    repeats = keep and not force and patience is None and contents is None  # it may be what a call before was
+    if repeats and _hits and (result := hit(call_of(problem, options), start)) is not None:
         return result
     request = problem.measurable(seed=options.seed)
     requested = RequestedTune(request=request, options=options, listener=listener, start=start)
     result = requested.result()
-    if call is not None and result.from_cache:
-        remember(call, problem, requested, result)
+    if repeats and result.from_cache:
+        remember(problem, requested, result)
     return result

@@ -268,17 +268,12 @@ class Tuning:
 
     def __post_init__(self) -> None:
         requested = self.requested
-        self.request = requested.request
+        self.request, self.default = requested.request, requested.request.space.default_config
         self._proof = TileProof(self.request.space, judged=self.request.reference is not None)
         self.options, self.effort, self.key = requested.options, requested.effort, requested.key
         self.start, self.gate = requested.start, requested.gate
         self.listener = requested.listener or ProgressBar()
         self._transfers = self.options.transfer and self.options.keep
-
-    @property
-    def default(self) -> Config:
-        """The default config."""
-        return self.request.space.default_config
 
     def run(self) -> TuningResult:
         """Search, compare the finalists, and keep the winner; raises as `tune`."""
@@ -295,8 +290,8 @@ class Tuning:
             result: TuningResult | None = None
             try:
                 loop, outcome, facts = self._search(log, before, process, opened)
-                record, cut_short = self._record(loop, outcome, facts, log, before), loop.stopped == "interrupted"
-                why_not = self._why_not_remembered(loop, outcome)
+                why_not, cut_short = self._why_not_remembered(loop, outcome), loop.stopped == "interrupted"
+                record = self._record(loop, outcome, facts, log, before, why_not)
                 result = result_of(
                     record, self.request, record.elapsed_s, outcome.trials,
                     stored=self.options.keep and not cut_short and not why_not,
@@ -437,7 +432,9 @@ class Tuning:
             check=check, proof=self._proof, derived=partial(limited_registers, self.request.space, machine),
         )  # fmt: skip
 
-    def _record(self, loop: TuningLoop, outcome: Outcome, facts: StationFacts, log: RunLog, before: Before) -> Record:
+    def _record(
+        self, loop: TuningLoop, outcome: Outcome, facts: StationFacts, log: RunLog, before: Before, notes: list[str]
+    ) -> Record:  # fmt: skip
         cut_short = loop.stopped == "interrupted"
         for trial in outcome.trials:
             self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
@@ -458,7 +455,7 @@ class Tuning:
         record = record_of(
             self.key, self.request, self.effort, outcome, facts, default=self.default, stopped=loop.stopped,
             elapsed_s=time.monotonic() - self.start, run=log.id,
-            notes=[*resumed, *disturbed, *self._why_not_remembered(loop, outcome)], call=self.requested.call,
+            notes=[*resumed, *disturbed, *notes], call=self.requested.call,
             tunes=before.tunes + 1,
         )  # fmt: skip
         again = ["the winner of a problem nearby, which leads again"] * outcome.leads_again
