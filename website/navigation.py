@@ -42,7 +42,6 @@ SECTIONS = {
     "Explanation": (
         "concepts/dispatch",
         "concepts/keys",
-        "guides/contents",
         "concepts/trust",
         "concepts/measurement",
         "concepts/verdicts",
