@@ -18,21 +18,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from triton_ops import settings
-from triton_ops.backend import (
-    Arguments,
-    CompilesAtLaunch,
-    Executable,
-    LaunchesAlone,
-    MayCrash,
-    Operation,
-    ScratchAllocator,
-    Source,
-    TritonProcess,
-)
+from triton_ops import backend, cost_model, device, settings
+from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, LaunchesAlone, MayCrash, Operation, Source
 from triton_ops.base import inform, require, warn
-from triton_ops.cost_model import Model
-from triton_ops.device import Machine
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, RECORD, TUNED, Decision, Found, asked, register
 from triton_ops.dispatch.fast_launch import FastLaunch, KnownGrids
 from triton_ops.dispatch.ladder import (
@@ -166,7 +154,7 @@ def _first_pick(request: TuneRequest, winners: Iterable[Config]) -> Found | None
     if (ranked := request.ranked) is None:
         return None
     work, least_gain = ranked
-    pick = Model(work, Machine.of(request.device)).first_pick(request.space, winners, least_gain)
+    pick = cost_model.Model(work, device.Machine.of(request.device)).first_pick(request.space, winners, least_gain)
     return pick and Found(config=pick.config, rung=EXPECTED, why=f"{pick}; nobody has measured it")
 
 
@@ -264,9 +252,9 @@ class _DirectLaunches:
         """Launch."""
         if self._fast.call(self._grid, *args, **kwargs) is not None:
             return
-        changes, launcher = self._fast.changes, TritonProcess.launcher_of(self._function)
+        changes, launcher = self._fast.changes, backend.TritonProcess.launcher_of(self._function)
         launch = partial(launcher, *args, grid=self._grid, warmup=False, **kwargs, **self._config)
-        compiled = ScratchAllocator.around(launch)()
+        compiled = backend.ScratchAllocator.around(launch)()
         plain = all(Arguments.is_tensor(value) or type(value) in _PLAIN for value in (*args, *kwargs.values()))
         if plain and not getattr(getattr(compiled, "metadata", None), "global_scratch_size", 1):
             self._fast.learn(

@@ -25,7 +25,8 @@ from functools import cache, lru_cache, partial
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from triton_ops.backend import Arguments, ScratchAllocator
+from triton_ops import backend
+from triton_ops.backend import Arguments
 from triton_ops.base import require
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.direct_launch import (
@@ -235,7 +236,7 @@ class _Writer:
             encoding = f"{prefix}rest = {prefix}encode({at}, ({arguments}))"
             self._lines += [f"    {line}" for line in (*described, encoding)]
         if run is step.compiled.run:  # it may ask for memory
-            run = ScratchAllocator.around(run)
+            run = backend.ScratchAllocator.around(run)
         self._space |= {f"{prefix}run": run, f"{prefix}function": step.compiled.function, f"{prefix}added": added}
         self._lines.append(f"{prefix}run({grid}, active.get_current_stream(device), {prefix}function, {rest})")
 
