@@ -25,7 +25,7 @@ def open_files():
 
 
 def main():
-    """Answer until the pipe is closed, what `Workers` ask from a copy.
+    """Answer until the pipe is closed, what the `Workers` of the lint ask from a copy.
 
     An expression of the value `...` has answered by itself, or not at all.
     """

@@ -7,8 +7,9 @@ from collections.abc import MutableMapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.base import base_class, require
+from triton_ops.base import require
 from triton_ops.dispatch import Gradient, beside, capturing, compilable
+from triton_ops.exceptions import MissingDependencyError
 from triton_ops.values import is_fake
 from triton_ops_kernels import call
 from triton_ops_kernels.call import check_activation, validate_eps, validate_head_dim, validate_positive_dimensions
@@ -24,6 +25,23 @@ from triton_ops_kernels.rmsnorm_rope.problems import DEFAULT_EPS
 if TYPE_CHECKING:
     import torch
     from torch.types import Device
+
+
+def base_class(module: str, name: str, purpose: str) -> Any:
+    """The class `name` of the optional module `module`, to derive from; where there is none, a stand-in.
+
+    A class that derives from the stand-in can be imported and named. To make an object of it raises the
+    `MissingDependencyError` of `require`.
+    """
+    try:
+        return getattr(require(module, purpose), name)
+    except MissingDependencyError as error:
+        message, hint = error.message, error.hint
+
+        def refuse(*_: object, **__: object) -> Any:
+            raise MissingDependencyError(message, hint=hint)
+
+        return type(name, (), {"__new__": refuse})
 
 
 class FusedRMSNormRoPE(base_class("torch.nn", "Module", "FusedRMSNormRoPE")):  # type: ignore[misc]

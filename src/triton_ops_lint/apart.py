@@ -15,10 +15,11 @@ from typing import Any
 
 from triton_ops.backend import CompilerNeeds, Operation, Packed
 from triton_ops.exceptions import TargetError, TritonKernelError
-from triton_ops.processes import WorkerLostError, Workers
+from triton_ops.processes import WorkerLostError
 from triton_ops_lint.findings import LintReport
 from triton_ops_lint.kept_reports import Sources
 from triton_ops_lint.memory_watch import PATIENCE, RunRecord, WatchRequest
+from triton_ops_lint.workers import Workers
 
 
 class LostStepError(Exception):

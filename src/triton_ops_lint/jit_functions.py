@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -32,6 +32,21 @@ def _decorator_layers(layer: Any) -> Iterator[Any]:
         if Layers.is_jit(layer):
             return
         layer = getattr(layer, "fn", None) or getattr(layer, "__wrapped__", None)
+
+
+def expressions(
+    node: ast.expr, values: Mapping[str, Sequence[ast.expr]], names: set[str] | None = None
+) -> Iterator[ast.expr]:
+    """An expression, and what the names in it are given, through other names; `names` are followed already."""
+    names = set() if names is None else names
+    queue = [node]
+    while queue:
+        one = queue.pop()
+        yield one
+        for inner in ast.walk(one):
+            if isinstance(inner, ast.Name) and inner.id not in names:
+                names.add(inner.id)
+                queue += values.get(inner.id, ())
 
 
 def parameters_of(function: ast.AST) -> list[ast.arg]:
@@ -232,7 +247,7 @@ class SourceLaunch(_FunctionScope):
 
     def inner(self, node: ast.expr) -> Iterator[ast.expr]:
         """All expressions that an expression is made of, through the names of the launching function."""
-        parts = (part for one in KernelSource.expressions(node, self.names) for part in ast.walk(one))
+        parts = (part for one in expressions(node, self.names) for part in ast.walk(one))
         return (part for part in parts if isinstance(part, ast.expr))
 
     def made_from(self, function: ast.Lambda) -> list[ast.AST]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from triton_ops.backend import KernelSource, last_name
 from triton_ops.base import cached_property, require
-from triton_ops_lint.jit_functions import SourceLaunch
+from triton_ops_lint.jit_functions import SourceLaunch, expressions
 
 _SAYS = {
     **dict.fromkeys(("pointer", "base", "described", "block pointer"), ("pointer",)),
@@ -206,7 +206,7 @@ class _UsageReader:
 
     def _number(self, node: ast.expr) -> None:
         """Take the parameters that an expression is made of for whole numbers; loaded ones too."""
-        for inner in KernelSource.expressions(node, self._function.assignments, self._counted):
+        for inner in expressions(node, self._function.assignments, self._counted):
             names = {one.id for one in ast.walk(inner) if isinstance(one, ast.Name)}
             self._uses.numbers.update(names & self._function.own_names)
             for load in KernelSource.loads_in(inner):
@@ -265,7 +265,7 @@ class _UsageReader:
         return [one.id for one in names if one.id in self._function.own_names]
 
     def _expressions(self, node: ast.expr) -> Iterator[ast.expr]:
-        return KernelSource.expressions(node, self._function.assignments)
+        return expressions(node, self._function.assignments)
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:

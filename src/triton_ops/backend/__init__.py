@@ -19,7 +19,7 @@ _NAMES = {
         "Arguments CandidateError CompiledByTriton CompilesAtLaunch Executable Kernel LaunchesAlone MayCrash "
         "PreparedCall StandIn"
     ),
-    ".taken": "launches_are_taken launches_taken replaced",
+    ".taken": "functions_taken launches_are_taken launches_taken replaced",
     ".triton_compiler": "Built TritonCompiler",
     ".triton_kernel": "TritonKernel",
     ".triton_process": "ScratchAllocator TritonProcess assembler_in_use installed_assemblers use_ptxas",
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.roles import MayCrash as MayCrash
     from triton_ops.backend.roles import PreparedCall as PreparedCall
     from triton_ops.backend.roles import StandIn as StandIn
+    from triton_ops.backend.taken import functions_taken as functions_taken
     from triton_ops.backend.taken import launches_are_taken as launches_are_taken
     from triton_ops.backend.taken import launches_taken as launches_taken
     from triton_ops.backend.taken import replaced as replaced

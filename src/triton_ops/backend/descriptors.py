@@ -35,15 +35,7 @@ def descriptor(tensor: Any, rule: BlockRule, meta: Mapping[str, Any], *, gluon: 
     return matrix_descriptor(tensor, own, gluon=gluon)
 
 
-def _laid_out(made: Any) -> Any:
-    """Give a descriptor of Gluon its layout in shared memory."""
-    bits = 8 * ITEM_BYTES[dtype_name(made.base.dtype)]
-    layouts = importlib.import_module(_GLUON_LAYOUTS).NVMMASharedLayout
-    made.layout = layouts.get_default_for(made.block_shape, SimpleNamespace(primitive_bitwidth=bits))
-    return made
-
-
-def matrix_descriptor(tensor: object, block: Sequence[int], *, turned: bool = False, gluon: bool = False) -> Any:
+def matrix_descriptor(tensor: Any, block: Sequence[int], *, turned: bool = False, gluon: bool = False) -> Any:
     """A descriptor of a matrix, or of the transposed one, whose neighbours in memory are along its last axis.
 
     Args:
@@ -52,19 +44,17 @@ def matrix_descriptor(tensor: object, block: Sequence[int], *, turned: bool = Fa
         turned: Whether the tensor is column-major: the descriptor then shows it transposed, blocks included.
         gluon: Whether the kernel is one of Gluon, whose descriptors have a layout.
     """
-    made = _made(tensor, block, gluon)
+    made = object.__new__(importlib.import_module(_MAKERS[gluon]).TensorDescriptor)  # a stand-in fails its checks
+    made.base, made.shape, made.strides = tensor, list(tensor.shape), list(tensor.stride())
+    made.block_shape = [int(extent) for extent in block]
     if turned:
         made.shape, made.strides, made.block_shape = (
             each[::-1] for each in (made.shape, made.strides, made.block_shape)
         )
-    return _laid_out(made) if gluon else made
-
-
-def _made(tensor: Any, block: Sequence[int], gluon: bool) -> Any:
-    made = object.__new__(importlib.import_module(_MAKERS[gluon]).TensorDescriptor)  # a stand-in fails its checks
-    made.base = tensor
-    made.shape, made.strides = list(tensor.shape), list(tensor.stride())
-    made.block_shape = [int(extent) for extent in block]
+    if gluon:
+        bits = 8 * ITEM_BYTES[dtype_name(tensor.dtype)]
+        layouts = importlib.import_module(_GLUON_LAYOUTS).NVMMASharedLayout
+        made.layout = layouts.get_default_for(made.block_shape, SimpleNamespace(primitive_bitwidth=bits))
     return made
 
 

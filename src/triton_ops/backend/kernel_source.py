@@ -189,21 +189,6 @@ class KernelSource:
                 return keyword.value
         return call.args[place] if 0 <= place < len(call.args) else None
 
-    @staticmethod
-    def expressions(
-        node: ast.expr, values: Mapping[str, Sequence[ast.expr]], names: set[str] | None = None
-    ) -> Iterator[ast.expr]:
-        """An expression, and what the names in it are given, through other names; `names` are followed already."""
-        names = set() if names is None else names
-        queue = [node]
-        while queue:
-            one = queue.pop()
-            yield one
-            for inner in ast.walk(one):
-                if isinstance(inner, ast.Name) and inner.id not in names:
-                    names.add(inner.id)
-                    queue += values.get(inner.id, ())
-
     def is_language(self, call: ast.Call) -> bool:
         """Check whether a call is of Triton's language, or a method of one of its values."""
         value = self._look_up(call.func)

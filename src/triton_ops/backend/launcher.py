@@ -39,7 +39,7 @@ from triton_ops.backend.origins import Home, Layers, function_layers, is_triton
 from triton_ops.backend.portable import settled
 from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable
-from triton_ops.backend.taken import Take, launches_are_taken, launches_taken, replaced
+from triton_ops.backend.taken import Take, functions_taken, launches_are_taken, launches_taken, replaced
 from triton_ops.backend.triton_compiler import Built
 from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess
 from triton_ops.base import ForkSafeLock, cached_property, fingerprint, require, warn
@@ -175,17 +175,16 @@ def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
         torch.Tensor.data_ptr: address,
     }
 
-    class OnGpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc,name-defined]
-        def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func == torch.device or not launches_are_taken():
-                return func(*args, **(kwargs or {}))
-            if func in answers:
-                return answers[func](*args)
-            keywords = {name: moved(value) for name, value in (kwargs or {}).items()}
-            result = light(torch, func, args, keywords)
-            return func(*map(moved, args), **keywords) if result is NotImplemented else result
+    def on_gpu(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if func == torch.device or not launches_are_taken():
+            return func(*args, **kwargs)
+        if func in answers:
+            return answers[func](*args)
+        keywords = {name: moved(value) for name, value in kwargs.items()}
+        result = light(torch, func, args, keywords)
+        return func(*map(moved, args), **keywords) if result is NotImplemented else result
 
-    return OnGpu()
+    return functions_taken(on_gpu)
 
 
 def _in_threads(memory: str) -> contextlib.AbstractContextManager[None]:

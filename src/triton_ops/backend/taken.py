@@ -1,7 +1,8 @@
-"""Launches that are taken: code that runs is told of each launch of Triton's, in the place of the launch.
+"""Launches and functions that are taken: one is told of each launch of Triton's, or of each function of torch.
 
 Facts used: from Triton 3.6 to 3.9 every launch, also through decorators, ends in `JITFunction.run(…, grid=…,
-warmup=…)`.
+warmup=…)`. A `TorchFunctionMode`, from torch 2.11 to 2.13, is given the functions and properties of tensors, with the
+arguments that Python holds; inside of its handler it is off.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import MethodType
 from typing import Any
+
+from triton_ops.base import require
 
 Take = Callable[..., Any]
 
@@ -43,6 +46,29 @@ def launches_taken(take: Take | None) -> Iterator[None]:
 
 def _nested(take: Take, outer: Take, run: Take, *args: Any, **kwargs: Any) -> Any:
     return take(functools.partial(outer, run), *args, **kwargs)
+
+
+def functions_taken(
+    take: Callable[[Any, Sequence[Any], dict[str, Any]], Any],
+) -> contextlib.AbstractContextManager[object]:
+    """Call `take` for each function of torch on this thread, inside of the block, with it and its arguments."""
+    mode: contextlib.AbstractContextManager[object] = _mode_class()(take)
+    return mode
+
+
+@functools.cache  # a class lives on until garbage is collected, and with it what its methods close over
+def _mode_class() -> Any:
+    base: Any = require("torch.overrides", "running functions of torch").TorchFunctionMode
+
+    class Mode(base):  # type: ignore[misc]
+        def __init__(self, take: Callable[[Any, Sequence[Any], dict[str, Any]], Any]) -> None:
+            super().__init__()
+            self._take = take
+
+        def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return self._take(func, args, kwargs or {})
+
+    return Mode
 
 
 def _watch_runs() -> None:

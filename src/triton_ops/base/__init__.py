@@ -6,7 +6,7 @@ _NAMES = {
     ".code_folders": "CodeFolder TemporaryFolder",
     ".files": "AppendedFile NamedFile SealedFile StoredFile",
     ".folders": "Folder ForkSafeLock OwnFile at_fork cached_property",
-    ".host": "Host Process available bar_console base_class import_in_order installed_version is_as_published require",
+    ".host": "Host Process available bar_console import_in_order installed_version is_as_published require",
     ".plain": "BoundedDict Count DamagedError Extent Frozen Nested NotNegative Plain Sealed canonical_json fingerprint "
     "is_positive",
     ".texts": "counted escaped excerpt gain_text inform storable warn warn_once",
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from triton_ops.base.host import Process as Process
     from triton_ops.base.host import available as available
     from triton_ops.base.host import bar_console as bar_console
-    from triton_ops.base.host import base_class as base_class
     from triton_ops.base.host import import_in_order as import_in_order
     from triton_ops.base.host import installed_version as installed_version
     from triton_ops.base.host import is_as_published as is_as_published

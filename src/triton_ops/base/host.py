@@ -102,23 +102,6 @@ def import_in_order(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def base_class(module: str, name: str, purpose: str) -> Any:
-    """The class `name` of the optional module `module`, to derive from; where there is none, a stand-in.
-
-    A class that derives from the stand-in can be imported and named. To make an object of it raises the
-    `MissingDependencyError` of `require`.
-    """
-    try:
-        return getattr(require(module, purpose), name)
-    except MissingDependencyError as error:
-        message, hint = error.message, error.hint
-
-        def refuse(*_: object, **__: object) -> Any:
-            raise MissingDependencyError(message, hint=hint)
-
-        return type(name, (), {"__new__": refuse})
-
-
 def bar_console(console: Any = None) -> Any:
     """The console for a progress bar, by default rich's of stderr, where messages are printed above the bar.
 

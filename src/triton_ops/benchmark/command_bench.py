@@ -11,9 +11,10 @@ from typing import Annotated, Any, TypeAlias
 from triton_ops._faces import Upward
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.benchmark.comparing import Comparison, Manner, compare_contestants, duel_policy, rounds_bar
+from triton_ops.benchmark.rivals import origin_of
 from triton_ops.benchmark.timing import Contestant
 from triton_ops.device import probe
-from triton_ops.dispatch import Decision, would_run
+from triton_ops.dispatch import would_run
 from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError, UntunedError
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import TuneOptions, device_for
@@ -129,9 +130,9 @@ def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _Bo
     question: dict[str, Any] = {"device": request.device, "cold": request.cold, "cache_dir": request.options.cache_dir}
     decision = operation.why(device) if hasattr(operation, "why") else None
     answer = (decision or would_run(operation, shape=shape, dtype=dtype, **question)).found
-    configs: dict[str, _WithOrigin] = {_DEFAULT: (space.default_config, Decision.origin_of("default"))}
+    configs: dict[str, _WithOrigin] = {_DEFAULT: (space.default_config, origin_of("default"))}
     if answer.rung != "default":
-        configs[_WINNER] = (answer.config, Decision.origin_of(answer.rung))
+        configs[_WINNER] = (answer.config, origin_of(answer.rung))
     maker = partial(operation.materialise, problem, device, request.options.seed)
     return _BoundTarget(
         text, operation.kernel, problem, device, arguments=maker, space=space, configs=configs, operation=operation
@@ -152,9 +153,9 @@ def _of_function(text: str, function: Callable[..., Any], tunables: list[str], r
     if tunables:
         record = _record(kernel, problem, device, request)
     maker = partial(operation.materialise, problem, device, request.options.seed)
-    configs: dict[str, _WithOrigin] = {} if record is None else {_WINNER: (record.winner, Decision.origin_of("record"))}
+    configs: dict[str, _WithOrigin] = {} if record is None else {_WINNER: (record.winner, origin_of("record"))}
     if record is not None and record.default is not None:
-        configs[_DEFAULT] = (record.default, Decision.origin_of("default"))
+        configs[_DEFAULT] = (record.default, origin_of("default"))
     return _BoundTarget(text, kernel, problem, device, arguments=maker, configs=configs)
 
 

@@ -18,7 +18,7 @@ from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.judging import judged_call
 from triton_ops.benchmark.timing import time_ms
 from triton_ops.device import TorchDevice, gpu_missing, probe
-from triton_ops.dispatch import Decision, would_run
+from triton_ops.dispatch import would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, WrongResultError
 from triton_ops.space import Config
 from triton_ops.tuner import tune
@@ -57,6 +57,17 @@ def fastest_right(
     return None
 
 
+_ORIGINS = {
+    "explicit": "as given", "lockfile": "winner of the lockfile", "record": "recorded winner", "tuned": "tuned now",
+    "expected": "expected by a model", "default": "default config",
+}  # fmt: skip
+
+
+def origin_of(rung: str) -> str:
+    """Origin of a config of this rung of the ladder, in a few words, such as `recorded winner`."""
+    return _ORIGINS.get(rung, f"{rung} winner")
+
+
 @dataclass(frozen=True)
 class RivalRow:
     """One operation at one problem beside one rival; figures are None where nothing was timed.
@@ -73,7 +84,7 @@ class RivalRow:
     shape: tuple[int, ...]
     dtype: str
     config: dict[str, Any] = field(default_factory=dict, hash=False)
-    origin: str = Decision.origin_of("default")  # where the kernel's config comes from
+    origin: str = origin_of("default")  # where the kernel's config comes from
     is_default: bool = False  # whether it is the config that runs untuned
     kernel_ms: float | None = None
     rival_ms: float | None = None
@@ -195,9 +206,9 @@ class RivalRun:
         question: dict[str, Any] = {"shape": shape, "dtype": dtype, "device": self.device, "cache_dir": self.cache_dir}
         if self.tune_s:
             result = tune(operation, **question, budget_s=self.tune_s, cold=self.cold).uninterrupted()
-            return Config(result.best_config), Decision.origin_of("record" if result.from_cache else "tuned")
+            return Config(result.best_config), origin_of("record" if result.from_cache else "tuned")
         winner = would_run(operation, **question, cold=self.cold).found
-        return winner.config, Decision.origin_of(winner.rung)
+        return winner.config, origin_of(winner.rung)
 
 
 def check_result(operation: Operation, config: Config, values: Mapping[str, Any]) -> list[Any]:

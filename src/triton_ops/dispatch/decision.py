@@ -33,10 +33,6 @@ from triton_ops.values import Key, TuningResult
 EXPLICIT, LOCKFILE, RECORD, TUNED, SHIPPED, BORROWED, EXPECTED, FALLBACK = RUNGS = (
     "explicit", "lockfile", "record", "tuned", "shipped", "borrowed", "expected", "default"
 )  # fmt: skip
-_ORIGINS = {
-    EXPLICIT: "as given", LOCKFILE: "winner of the lockfile", RECORD: "recorded winner", TUNED: "tuned now",
-    EXPECTED: "expected by a model", FALLBACK: "default config",
-}  # fmt: skip
 
 
 WITHIN: ContextVar[str | None] = ContextVar("triton_ops_on_miss", default=None)
@@ -182,11 +178,6 @@ class Decision:
     def holds(self) -> bool:
         """Tell whether a launch now is decided alike: a winner stays, and a miss does under the same policy."""
         return self.ask is None or self.ask() == self.within
-
-    @staticmethod
-    def origin_of(rung: str) -> str:
-        """Origin of a config of this rung, in a few words, such as `recorded winner`."""
-        return _ORIGINS.get(rung, f"{rung} winner")
 
     @property
     def counted(self) -> Decision:

@@ -371,7 +371,7 @@ class PlannedCalls(KnownCalls[KnownCall]):
         around: Callable[..., Callable[..., object]], *values: object,
     ) -> object:  # fmt: skip
         recorder = Recorder(values)
-        with recording(recorder), operators_seen()(), sizes_seen()(current.get):  # each thread has modes of its own
+        with recording(recorder), operators_seen()(), sizes_seen(current.get):  # each thread has modes of its own
             result = run(*values)
         output = around(lambda *_: result)(*values)
         plans = self.general.get(family)

@@ -5,9 +5,6 @@ comparison, and whatever takes a number as it is, such as a hash, becomes a cond
 as all of them have the same answers. C code that takes the digits of a number without asking it is not seen, such as
 `math.gcd`, `range` and the arithmetic of floats; of torch's functions and of launches the arguments are looked at, and
 code that is recorded uses no other.
-
-Facts used, from torch 2.11 to 2.13: a `TorchFunctionMode` is given the functions and properties of tensors, `shape`
-among them, with the arguments that Python holds; inside of its handler it is off.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from functools import cache, partial, reduce
 from math import inf
 from typing import Any, TypeAlias
 
-from triton_ops.backend import Arguments
+from triton_ops.backend import Arguments, functions_taken
 from triton_ops.base import require
 from triton_ops.values import contiguous_stride
 
@@ -335,21 +332,11 @@ def _rules() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Mem
     return reads, makes
 
 
-@cache
-def sizes_seen() -> Callable[..., AbstractContextManager[object]]:
-    """The mode of torch in which `sizes()` of a thread, where there are any, see its functions."""
+def sizes_seen(recorder: Callable[[], Any]) -> AbstractContextManager[object]:
+    """Inside, the sizes of what `recorder()` gives on a thread, where there is any, see functions of torch."""
 
-    class Seen(require("torch.overrides", "a known call").TorchFunctionMode):  # type: ignore[misc]
-        def __init__(self, recorder: Callable[[], Any]) -> None:
-            super().__init__()
-            self._recorder = recorder
+    def seen(func: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        own = recorder()
+        return func(*args, **kwargs) if own is None else own.sizes.seen(func, args, kwargs)
 
-        def __torch_function__(
-            self, func: Callable[..., object], _types: object, args: Sequence[object] = (),
-            kwargs: Mapping[str, object] | None = None,
-        ) -> object:  # fmt: skip
-            recorder = self._recorder()
-            kwargs = kwargs or {}
-            return func(*args, **kwargs) if recorder is None else recorder.sizes.seen(func, args, kwargs)
-
-    return Seen
+    return functions_taken(seen)

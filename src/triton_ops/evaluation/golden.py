@@ -18,14 +18,13 @@ Numbers that leave a tensor, as by `item()`, are the wide ones.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from triton_ops.backend import Arguments, ArgumentSet, CandidateError
+from triton_ops.backend import Arguments, ArgumentSet, CandidateError, functions_taken
 from triton_ops.base import require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import (
@@ -117,7 +116,7 @@ class Lifted:
             with ExitStack() as stack:
                 if "torch._dynamo" in sys.modules:  # compiled code would be compiled again, for tensors of two kinds
                     stack.enter_context(self._torch.compiler.set_stance("force_eager"))
-                stack.enter_context(_mode_class()(self._call))
+                stack.enter_context(functions_taken(self._call))
                 answer = reference(*arguments.positional, **arguments.keyword)
         finally:
             with self._torch.no_grad():
@@ -137,7 +136,7 @@ class Lifted:
             raise TypeError("it returns a tensor that no function of torch has made of its arguments")
         return self._of(tensor)
 
-    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         name, tensors = _name_of(func), list(Arguments.tensors_in((args, kwargs)))
         if self._torch._C._functorch.peek_interpreter_stack() is not None:
             self.rounded["a transform of functions"] = None  # as `torch.vmap`, which has tensors of its own
@@ -317,22 +316,6 @@ class Lifted:
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
         return stack
-
-
-@functools.cache  # a class lives on until garbage is collected, and with it what its methods close over
-def _mode_class() -> Any:
-    """The class of contexts inside which a function gets each function of torch that is called, with its arguments."""
-    base: Any = require("torch.overrides", "checking results").TorchFunctionMode
-
-    class Mode(base):  # type: ignore[misc]
-        def __init__(self, call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
-            super().__init__()
-            self._call = call
-
-        def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return self._call(func, args, kwargs or {})
-
-    return Mode
 
 
 def _name_of(func: Any) -> str:

@@ -7,7 +7,6 @@ _NAMES = {
     ".child": "Surroundings TerminatedError Threads import_heavy strays",
     ".fork_server": "ForkedProcess ForkRequests ForkServer IdleProcesses fork_servers",
     ".worker_process": "Child WorkerLostError WorkerProcess",
-    ".workers": "Workers",
 }
 
 if TYPE_CHECKING:
@@ -25,6 +24,5 @@ if TYPE_CHECKING:
     from triton_ops.processes.worker_process import Child as Child
     from triton_ops.processes.worker_process import WorkerLostError as WorkerLostError
     from triton_ops.processes.worker_process import WorkerProcess as WorkerProcess
-    from triton_ops.processes.workers import Workers as Workers
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -301,16 +301,6 @@ def test_the_packages_that_hold_a_module_are_imported_before_it(monkeypatch):
     assert asked == ["a", "a.b", "a.b.c"]
 
 
-def test_a_base_class_of_what_is_missing_can_be_derived_from_and_not_made():
-    assert host.base_class("threading", "Thread", "a test") is threading.Thread
-    stand_in = host.base_class("no_such_package.part", "Base", "a test")
-    derived = type("Derived", (stand_in,), {})
-    assert stand_in.__name__ == "Base"
-    with pytest.raises(MissingDependencyError, match="needed for a test, and is not installed") as caught:
-        derived(1, two=2)
-    assert caught.value.hint == "pip install no_such_package"
-
-
 @pytest.mark.parametrize(("tty", "shown", "drawn"), [(True, True, True), (False, True, False), (True, False, False)])
 def test_a_bar_is_drawn_on_a_terminal_where_progress_is_on(monkeypatch, tty, shown, drawn):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: tty, raising=False)

@@ -174,7 +174,7 @@ def recorded(call, *tensors):
     sizes = Sizes()
     for place, tensor in enumerate(tensors):
         sizes.begin(f"v{place}", tensor)
-    with sizes_seen()(lambda: SimpleNamespace(sizes=sizes)):
+    with sizes_seen(lambda: SimpleNamespace(sizes=sizes)):
         result = call(*tensors)
     return result, sizes.of(result) if isinstance(result, torch.Tensor) else result, sizes.conditions
 

@@ -5,6 +5,7 @@ import gc
 import io
 import random
 import tempfile
+import threading
 from collections import Counter
 from dataclasses import replace
 
@@ -31,7 +32,7 @@ from triton_ops import (
 )
 from triton_ops.dispatch import operations
 from triton_ops.dispatch.decision import forget_decisions
-from triton_ops.exceptions import DeviceError
+from triton_ops.exceptions import DeviceError, MissingDependencyError
 from triton_ops.tuner import RequestedTune
 from triton_ops.values import KernelMetrics
 from triton_ops_kernels import modules as linear
@@ -293,3 +294,13 @@ def test_no_function_no_module_and_no_operation_tunes_by_itself(interpreted):
     result = interpreted(everything_called)
     assert {kernel for kernel, _ in result} >= set(kernels.names())
     assert {rung for kernel, rung in result if kernel in kernels.names()} <= {"default", "record", "borrowed"}
+
+
+def test_a_base_class_of_what_is_missing_can_be_derived_from_and_not_made():
+    assert linear.base_class("threading", "Thread", "a test") is threading.Thread
+    stand_in = linear.base_class("no_such_package.part", "Base", "a test")
+    derived = type("Derived", (stand_in,), {})
+    assert stand_in.__name__ == "Base"
+    with pytest.raises(MissingDependencyError, match="needed for a test, and is not installed") as caught:
+        derived(1, two=2)
+    assert caught.value.hint == "pip install no_such_package"

@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from triton_ops.base import Host
-from triton_ops.processes.child import Surroundings
-from triton_ops.processes.fork_server import IdleProcesses
-from triton_ops.processes.worker_process import WorkerLostError, WorkerProcess
+from triton_ops.processes import IdleProcesses, Surroundings, WorkerLostError, WorkerProcess
 
 Answer = TypeVar("Answer")
 

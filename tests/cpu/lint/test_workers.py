@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from triton_ops.processes import WorkerLostError, Workers
+from triton_ops.processes import WorkerLostError
+from triton_ops_lint.workers import Workers
 
 LONG_S = 600.0
 
