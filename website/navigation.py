@@ -47,7 +47,6 @@ SECTIONS = {
         "concepts/verdicts",
         "concepts/search",
         "concepts/model",
-        "concepts/inferred",
         "architecture",
     ),
     "Reference": (
@@ -57,7 +56,7 @@ SECTIONS = {
         "reference/rules",
         "reference/files",
         "reference/security",
-        "glossary",
+        "reference/glossary",
     ),
     "Python interface": ("reference/api/index", *(f"reference/api/{page}" for page in API)),
     "Project": (

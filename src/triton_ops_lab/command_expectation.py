@@ -189,7 +189,7 @@ def explain_command(
     expected = ModelQuestion.of(operation, shape=extents, dtype=element)
     explained = explain(expected, whole, spec)
     if not explained.told:
-        hint = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"
+        hint = "docs/concepts/model.md says what can be read, and how work is declared"
         raise TargetError(f"the model makes no forecast: {explained.silent}", hint=hint)
     image = portrait(explained, spec, measured_ms)
     data = {

@@ -24,7 +24,7 @@ from triton_ops.tuner import Survey
 from triton_ops.values import Compiled, Status, Work, warps_and_stages
 
 DECLARED, INFERRED = "declared", "inferred"
-NO_FORECAST = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"
+NO_FORECAST = "docs/concepts/model.md says what can be read, and how work is declared"
 GUESSED_TOO_LARGE = "shared memory of a block, as guessed"
 UNHURRIED = Survey.unhurried()
 _WHOLE, _FASTEST = 48, 20  # configs of a space that is compiled whole, and those of a larger one that are compiled

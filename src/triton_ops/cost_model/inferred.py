@@ -1,7 +1,7 @@
 """Work that was read from a kernel's TTIR: it fills the models of loops and of rows, and is told in words.
 
 A launch with products of tiles is a pipelined loop, any other launch is rows that are walked over in chunks. Launches
-of one config follow each other. docs/concepts/inferred.md says what is read, and where nothing can be told.
+of one config follow each other. docs/concepts/model.md says what is read, and where nothing can be told.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The model's figures of a device: rates and sizes by datasheet or calibration, and the costs of an architecture.
 
-Every figure names its source; docs/concepts/model.md has all figures in a table. A device of an architecture without a
+Every figure names its source; docs/concepts/model.md has the rates in a table. A device of an architecture without a
 row here has no machine, and the model makes no forecast for such a device. A device without recordings is unseen: its
 figures are public ones, the costs that no datasheet has are those fitted on an H200, and forecasts say so.
 
