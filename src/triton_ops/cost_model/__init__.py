@@ -4,16 +4,16 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
     ".attention_tiles": "AttentionTiles",
-    ".inferred": "Readings work_in_words",
+    ".inferred": "Readings",
     ".prediction": "FirstPick Forecast Model",
     ".product_tiles": "GemmTiles ProductTiles",
     ".row_tiles": "ElementTiles RowTiles",
+    ".work_words": "work_in_words",
 }
 
 if TYPE_CHECKING:
     from triton_ops.cost_model.attention_tiles import AttentionTiles as AttentionTiles
     from triton_ops.cost_model.inferred import Readings as Readings
-    from triton_ops.cost_model.inferred import work_in_words as work_in_words
     from triton_ops.cost_model.prediction import FirstPick as FirstPick
     from triton_ops.cost_model.prediction import Forecast as Forecast
     from triton_ops.cost_model.prediction import Model as Model
@@ -21,5 +21,6 @@ if TYPE_CHECKING:
     from triton_ops.cost_model.product_tiles import ProductTiles as ProductTiles
     from triton_ops.cost_model.row_tiles import ElementTiles as ElementTiles
     from triton_ops.cost_model.row_tiles import RowTiles as RowTiles
+    from triton_ops.cost_model.work_words import work_in_words as work_in_words
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

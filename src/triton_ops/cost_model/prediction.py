@@ -76,6 +76,7 @@ _MOST_STEPS = 12  # from the first config to the pick, each of some ten forecast
 _STEP_GAIN = 0.02  # of a step: for less, a config that has won elsewhere is not left
 _LEAST_SAVED_MS = 0.001  # of a launch: what is expected of short launches is off by more, but of all configs alike
 _CLEAR_GAIN = 0.25  # for which less is enough
+_TOO_MANY_WARPS = "no block has so many warps"
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,10 @@ class Model:
 
     def expected_ms(self, config: Mapping[str, Any], resources: Resources | None = None) -> float:
         """Expected milliseconds of one config as by `score`, with the compiler's figures where `resources` has them."""
-        if (planned := self._planned(config, resources)) is None:
-            return math.inf if self._refuses(config) else math.nan
-        return planned[0]
+        outcome = self._planned(config, resources)
+        if isinstance(outcome, str):
+            return math.inf if outcome == _TOO_MANY_WARPS else math.nan
+        return outcome[0]
 
     def bound_ms(self, config: Mapping[str, Any]) -> float:
         """The least time of a config's work at the device's rates; 0 if work or device is not known.
@@ -115,15 +117,8 @@ class Model:
 
     def why_silent(self, config: Mapping[str, Any]) -> str:
         """The reason why the model makes no forecast for a config; empty if it makes one."""
-        if self.machine is None:
-            return "the model does not know the device"
-        if self.work.tiles is None:
-            return "the work has no tiles"
-        try:
-            self.work.tiles.plan(config, self.machine)
-        except UnknownTileError as error:
-            return error.message
-        return "no block has so many warps" if self._refuses(config) else ""
+        outcome = self._planned(config, None)
+        return outcome if isinstance(outcome, str) else ""
 
     @staticmethod
     def spearman(first: Sequence[float], second: Sequence[float]) -> float:
@@ -143,9 +138,10 @@ class Model:
 
     def explain(self, config: Mapping[str, Any], resources: Resources | None = None) -> Forecast | None:
         """The expected time with its reasons; None if the model makes no forecast, as for warps that none launches."""
-        if (planned := self._planned(config, resources)) is None or self.machine is None:
+        outcome = self._planned(config, resources)
+        if isinstance(outcome, str) or self.machine is None:
             return None
-        expected_ms, plan, footprint, schedule = planned
+        expected_ms, plan, footprint, schedule = outcome
         launch = ResourceTime("launch", self.machine.launch_us / 1e3)
         terms = [launch, *(ResourceTime(name, alone) for name, alone in schedule.alone_ms.items() if alone > 0)]
         return Forecast(
@@ -199,36 +195,34 @@ class Model:
 
     def _lightest(self, configs: Iterable[Config]) -> tuple[Config, float]:
         """The config that is expected to be fastest without spills, with its milliseconds; infinite if none is."""
-        planned = ((config, self._planned(config, None)) for config in configs)
-        times = [(one, math.inf if it is None or it[2].spill_bytes else it[0]) for one, it in planned]
+        outcomes = ((config, self._planned(config, None)) for config in configs)
+        times = [(one, math.inf if isinstance(it, str) or it[2].spill_bytes else it[0]) for one, it in outcomes]
         return min(times, key=itemgetter(1), default=(Config(), math.inf))
 
     def _planned(
         self, config: Mapping[str, Any], resources: Resources | None
-    ) -> tuple[float, TilePlan, Footprint, Schedule] | None:
-        """The expected milliseconds of a config, and its plan, without the reasons, which a search does not ask for."""
-        if self.machine is None or self.work.tiles is None or self._refuses(config):
-            return None
+    ) -> tuple[float, TilePlan, Footprint, Schedule] | str:
+        """The expected milliseconds of a config, and its plan; in words, why there are none.
+
+        For a number of warps that cannot be launched tiles have no layout.
+        """
+        if self.machine is None:
+            return "the model does not know the device"
+        if self.work.tiles is None:
+            return "the work has no tiles"
         try:
+            warps, _ = warps_and_stages(config)
+            if not is_power_of_two(warps) or 32 * warps > self.machine.threads_per_block:
+                return _TOO_MANY_WARPS
             plan = self.work.tiles.plan(config, self.machine)
-        except UnknownTileError:
-            return None
+        except UnknownTileError as error:
+            return error.message
         footprint = footprint_of(plan.footprint, resources)
         schedule = plan.schedule(footprint)
         if footprint.shared_bytes > self.machine.shared_bytes_per_block:
             return math.inf, plan, footprint, schedule
         time_ms = _mean_ms(plan, footprint, schedule, self.machine) + self.machine.launch_us / 1e3
         return max(time_ms, self.bound_ms(config)), plan, footprint, schedule
-
-    def _refuses(self, config: Mapping[str, Any]) -> bool:
-        """Return True for a number of warps that cannot be launched, for which tiles have no layout."""
-        if self.machine is None or self.work.tiles is None:
-            return False
-        try:
-            warps, _ = warps_and_stages(config)
-        except UnknownTileError:
-            return False
-        return not is_power_of_two(warps) or 32 * warps > self.machine.threads_per_block
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

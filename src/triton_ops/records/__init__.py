@@ -9,7 +9,7 @@ _NAMES = {
     ".pinning": "LeftOut LockPlan lock_of updated",
     ".recalling": "kernel_names matching may_have_records recall recalled store_in",
     ".record": "NotedCall Record Timing time_now",
-    ".run_log": "Finalist Head Run RunLog TrialOrigin read_head",
+    ".run_log": "Finalist Head Preview Resumed Run RunLog TrialOrigin read_head",
     ".runs": "Quarantine Runs",
     ".store": "RECORDS Codec DirectoryStore LayeredStore MemoryStore Store check_kind open_store share_records",
 }
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from triton_ops.records.record import time_now as time_now
     from triton_ops.records.run_log import Finalist as Finalist
     from triton_ops.records.run_log import Head as Head
+    from triton_ops.records.run_log import Preview as Preview
+    from triton_ops.records.run_log import Resumed as Resumed
     from triton_ops.records.run_log import Run as Run
     from triton_ops.records.run_log import RunLog as RunLog
     from triton_ops.records.run_log import TrialOrigin as TrialOrigin

@@ -268,16 +268,6 @@ class Run:
         return tuple(event for event in self.events if isinstance(event, FinishedTrial))
 
     @cached_property
-    def previews(self) -> dict[Config, Compiled]:
-        """What the compiler made of configs that the searcher looked at."""
-        return {event.compiled.config: event.compiled for event in self.events if isinstance(event, Preview)}
-
-    @cached_property
-    def resumed(self) -> list[str]:
-        """The times by UTC at which the run was continued."""
-        return [event.at for event in self.events if isinstance(event, Resumed)]
-
-    @cached_property
     def end(self) -> RunEnd | None:
         """The last line; None if the run did not end, so that it can be continued."""
         return next((event for event in reversed(self.events) if isinstance(event, RunEnd)), None)

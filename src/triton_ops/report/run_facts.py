@@ -13,7 +13,7 @@ from triton_ops._faces import Upward
 from triton_ops.base import cached_property, gain_text
 from triton_ops.device import Placed, Roofline
 from triton_ops.exceptions import MissingDependencyError, RecordingError
-from triton_ops.records import Finalist, Record, Run, TrialOrigin, lock_of
+from triton_ops.records import Finalist, Preview, Record, Resumed, Run, TrialOrigin, lock_of
 from triton_ops.ship import OPTIONS
 from triton_ops.space import Config
 from triton_ops.timing import Interval
@@ -265,7 +265,8 @@ class Report:
     def dropped(self) -> dict[str, int]:
         """The number of candidates that each step of the run dropped, in the order of the steps."""
         fates = Counter(row.fate for row in self.rows)
-        only = [one for config, one in self.run.previews.items() if config not in self.run.trials]
+        looks = {event.compiled.config: event.compiled for event in self.run.events if isinstance(event, Preview)}
+        only = [one for config, one in looks.items() if config not in self.run.trials]
         counts = {f"only compiled, {status.facts.dropped_by or 'and not tried'}": count
                  for status, count in Counter(one.status for one in only).items()}  # fmt: skip
         counts.update({by: fates.pop(by) for by in Status.drops() if by in fates})
@@ -281,7 +282,8 @@ class Report:
             **{f"device {name}": value for name, value in place.device.items()},
             **{f"host {name}": value for name, value in place.host.items()},
             **{f"version of {name}": value for name, value in place.versions.items()}, "started": head.started,
-            "resumed": ", ".join(self.run.resumed), "effort": head.effort.get("name", ""), "searcher": head.searcher,
+            "resumed": ", ".join(event.at for event in self.run.events if isinstance(event, Resumed)),
+            "effort": head.effort.get("name", ""), "searcher": head.searcher,
             "seed": head.seed, "cache state": head.key.cache_state,
             **({} if self.record is None else {f"sensor {name}": value for name, value in self.record.guard.items()}),
         }  # fmt: skip

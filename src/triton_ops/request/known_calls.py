@@ -354,17 +354,17 @@ def _told(number: int, tensors: Sequence[str], same: Sequence[str], others: str,
     All `tensors` are aligned, have memory, and are other ones. `same` has conditions on the other values, of which
     `others` count.
     """
-    read = [f"({tensor}_at := {tensor}.data_ptr())" for tensor in tensors]
-    at, given = [f"{tensor}_at" for tensor in tensors], _tuple(tensors)
+    addresses = [f"({tensor}_at := {tensor}.data_ptr())" for tensor in tensors]
+    at, all_tensors = [f"{tensor}_at" for tensor in tensors], _tuple(tensors)
     aligned = f"not ({' | '.join(at)}) & {ALIGNMENT_BYTES - 1}"
-    like = " and ".join([*same, f"check({', '.join(tensors)})", *read, aligned, f"{others} == alike"])
+    like = " and ".join([*same, f"check({', '.join(tensors)})", *addresses, aligned, f"{others} == alike"])
     like += f" and (lengths is None or lengths == {_tuple(list(map(_LENGTH.format, tensors)))})"
     distinct = [f"{one} is not {other}" for one, other in itertools.combinations(tensors, 2)]
     return {
         "last": _LAST.format(number=number, like=like, known=_KNOWN.format(passed=passed, learnt="pass")),
         "alike": f"{others} if {' and '.join([*at, aligned, *distinct])} else None",
-        "learnt": f"alike is None or learn({number}, place, known, {given}, alike, None)",
-        "learnt_of_family": f"alike is None or learn({number}, place, known_call(run), {given}, alike, family)",
+        "learnt": f"alike is None or learn({number}, place, known, {all_tensors}, alike, None)",
+        "learnt_of_family": f"alike is None or learn({number}, place, known_call(run), {all_tensors}, alike, family)",
     }
 
 

@@ -171,11 +171,6 @@ class TuneRequest(KernelProblem):
         held_to = {name: rule for name, rule in (("tolerance", self.tolerance.content), ("check", check)) if rule}
         return Key.of(self.problem, self.kernel.identity, self.device, cold=self.cold, held_to=held_to)
 
-    @property
-    def addresses(self) -> list[str]:
-        """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
-        return [] if self.originals is None else backend.Protection.names_of_addresses(self.originals)
-
     def checked(self) -> TuneRequest:
         """This request, if the tunables of its space fit the kernel's parameters; raises as the kernel's check."""
         self.kernel.check(self.space.tunables, self.arguments_or_specs)

@@ -222,15 +222,6 @@ class ConfigSpace:
                     raise EmptySpaceError(message, hint=error.hint) from error
             raise
 
-    def left_out(self, values: Mapping[str, Any] | None, configs: Sequence[Config]) -> Iterator[str]:
-        """For each of these values that none of the valid configs has, the rule that refuses the first one with it."""
-        for name in values or {}:
-            valid = {repr(config.get(name)) for config in configs}
-            for value in self.tunables[name].values:
-                if repr(value) not in valid:
-                    reason = self.why_not(Config({**configs[0], name: value}))
-                    yield f"no valid config has {name}={value}: {reason or 'the rules of the space leave none'}"
-
     def checked(self, config: Config, name: str) -> Config:
         """The config, if it is in this space, which is that of a kernel; else `ConfigValueError`."""
         if (reason := self.why_not(config)) is not None:

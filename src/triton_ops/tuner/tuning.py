@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from triton_ops.backend import Operation, Packed
+from triton_ops.backend import Arguments, Operation, Packed, Protection
 from triton_ops.base import Folder, cached_property, counted, warn, warn_once
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import CpuLoad, DeviceSpec, Machine
@@ -159,7 +159,7 @@ class RequestedTune:
         if (result := self.known()) is not None:
             return result
         stations = Stations(problem=self.request, options=self.options, reuse=True)
-        names = ", ".join(self.request.addresses)
+        names = ", ".join(Protection.names_of_addresses(self.request.originals or Arguments()))
         if names and stations.isolated:
             raise Packed.not_for_another_process(f"{names} of {self.request.kernel.name}")
         if names:

@@ -26,7 +26,7 @@ from triton_ops.backend import (  # noqa: E402
     TritonKernel,
 )
 from triton_ops.backend.offline import kernel_work  # noqa: E402
-from triton_ops.cost_model.inferred import work_in_words  # noqa: E402
+from triton_ops.cost_model import work_in_words  # noqa: E402
 from triton_ops.cost_model.inferred_rows import (  # noqa: E402
     least_bytes,
     passes_of,

@@ -9,8 +9,9 @@ from tests.cpu.cost_model.test_read_figures import A100, H200, readings_of
 from tests.cpu.kernel_ir.test_small_kernels import FOLDER, NAMES, operands_of, plain
 from triton_ops import AttentionTiles, ElementTiles, GemmTiles, RowTiles, Work
 from triton_ops.cost_model import Model, ProductTiles
-from triton_ops.cost_model.inferred import _step_of, work_in_words
+from triton_ops.cost_model.inferred import _step_of
 from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, passes_of, walk_of, why_silent
+from triton_ops.cost_model.work_words import work_in_words
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.kernel_ir import KernelWork, LaunchWork, UntoldError
 from triton_ops.space import Config

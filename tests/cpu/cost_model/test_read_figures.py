@@ -10,7 +10,8 @@ from tests.cpu.kernel_ir.test_numbers import LOOP, TILE
 from tests.cpu.kernel_ir.test_ttir import COPY, GIVEN
 from tests.cpu.kernel_ir.test_work import MATMUL, SUM
 from triton_ops.cost_model import Readings
-from triton_ops.cost_model.inferred import InferredPrior, work_in_words
+from triton_ops.cost_model.inferred import InferredPrior
+from triton_ops.cost_model.work_words import work_in_words
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.kernel_ir import KernelWork, LaunchWork, Operand
 from triton_ops.space import Config

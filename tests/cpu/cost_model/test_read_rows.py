@@ -12,17 +12,7 @@ from hypothesis import strategies as st
 from tests.cpu.cost_model.test_read_figures import H200, WORKS, copied, matmul, readings_of
 from triton_ops import RowTiles, Work
 from triton_ops.cost_model import Model, Readings
-from triton_ops.cost_model.inferred import (
-    InferredPrior,
-    _access_in_words,
-    _count,
-    _loops_in_words,
-    _product_in_words,
-    _short,
-    _times,
-    differences,
-    work_in_words,
-)
+from triton_ops.cost_model.inferred import InferredPrior
 from triton_ops.cost_model.inferred_rows import (
     different,
     dram_bytes,
@@ -31,6 +21,16 @@ from triton_ops.cost_model.inferred_rows import (
     passes_of,
     walk_of,
     why_silent,
+)
+from triton_ops.cost_model.work_words import (
+    _access_in_words,
+    _count,
+    _loops_in_words,
+    _product_in_words,
+    _short,
+    _times,
+    differences,
+    work_in_words,
 )
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.space import Config
@@ -273,7 +273,7 @@ def test_other_passes_and_another_order_are_told():
 
 def test_readings_tell_the_least_and_why_none_is_known():
     readings = readings_of({1: WORKS["matmul"], 2: WORKS["copy"], 3: WORKS["silent"], 4: KernelWork((matmul(20),))})
-    assert readings.flops == 0.0
+    assert readings.work.flops == 0.0
     assert readings.dtype == "float16"
     assert readings.silent == ""
     assert len(readings.known_works) == 3
@@ -321,6 +321,6 @@ def test_forecasts_within_two_percent_order_nothing(steps, useful):
 def test_the_declaration_and_the_kernel_are_compared_over_the_configs_that_were_read():
     readings = readings_of({1: WORKS["copy"], 2: WORKS["silent"]})
     configs = [Config(n=n, num_warps=4, num_stages=1) for n in (1, 2)]
-    declared = Model(Work(0.0, 3 * readings.bytes, ROWS), H200)
+    declared = Model(Work(0.0, 3 * readings.work.bytes, ROWS), H200)
     (sentence,) = readings.differences(declared, configs)
     assert sentence.endswith("the kernel's least is 8 kB")
