@@ -17,7 +17,7 @@ from triton_ops.exceptions import SettingsError
 from triton_ops.terminal import ExitCode, Facts, followed, option, tell
 from triton_ops.typed import TypedTarget
 from triton_ops.values import Compiled, Resources, dtype_name
-from triton_ops_lab.ranking import Expectation, Expecter, ModelQuestion, by_program, same_programs
+from triton_ops_lab.ranking import Expectation, Expecter, ModelQuestion, by_program, left_out, same_programs
 from triton_ops_lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
 
 _TIMEOUT_S = CompilePool.TIMEOUT_S
@@ -112,7 +112,7 @@ def compile_command(
     elapsed_s = time.perf_counter() - start
     by_arch = {arch: [one.compiled for one in several if one.compiled] for arch, several in expected.items()}
     first = goals[0][0]
-    for text in question.space.left_out(typed.space, [result.config for result in by_arch[first.arch]]):
+    for text in left_out(question.space, typed.space, [result.config for result in by_arch[first.arch]]):
         tell(text)
     facts = Facts("compile", [row for arch, several in expected.items() for row in _compiled_json(several, arch)])
     facts.failed += _failures(by_arch)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -12,12 +11,12 @@ from triton_ops.backend import Operation, ReadSpace
 from triton_ops.cost_model import work_in_words
 from triton_ops.device import DeviceSpec, Machine, device_spec, gpu_missing
 from triton_ops.exceptions import SettingsError, TargetError
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import Config
 from triton_ops.terminal import Facts, option, tell
 from triton_ops.typed import TypedTarget
 from triton_ops.values import Resources, Status
 from triton_ops_lab.expectation import LEGEND, Portrait, explain, pipeline_lines, portrait
-from triton_ops_lab.ranking import GUESSED_TOO_LARGE, Expectation, ModelQuestion, rank, same_programs
+from triton_ops_lab.ranking import GUESSED_TOO_LARGE, Expectation, ModelQuestion, left_out, rank, same_programs
 from triton_ops_lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
 
 _TERMS_SHOWN = 8
@@ -277,7 +276,7 @@ def rank_command(
     if len(ranking) < configs.size.valid:
         tell(f"{len(ranking)} of {configs.size.valid} configs are ranked")
     else:
-        for text in _left_out(configs, target.problem.space, [one.config for one in ranking]):
+        for text in left_out(configs, target.problem.space, [one.config for one in ranking]):
             tell(text)
     if unseen := Machine.known(device_spec(gpu)).unseen:
         tell(unseen)
@@ -291,16 +290,6 @@ def rank_command(
         expected = f"{'' if one.compiled else '~'}{one.expected_ms:.4g} ms" if math.isfinite(one.expected_ms) else "-"
         rows.append([expected, f"{one.lower_bound_ms:.4g} ms", one.limited_by, configs_text])
     return facts.table(_RANK_HEADER, rows, _RANK_HEADER[:2])
-
-
-def _left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs: Sequence[Config]) -> Iterator[str]:
-    """For each of these values that none of the valid configs has, the rule that refuses the first one with it."""
-    for name in values or {}:
-        valid = {repr(config.get(name)) for config in configs}
-        for value in space.tunables[name].values:
-            if repr(value) not in valid:
-                reason = space.why_not(Config({**configs[0], name: value}))
-                yield f"no valid config has {name}={value}: {reason or 'the rules of the space leave none'}"
 
 
 def cliffs_command(

@@ -31,6 +31,16 @@ _WHOLE, _FASTEST = 48, 20  # configs of a space that is compiled whole, and thos
 _ROUNDS = 4  # in which as many are compiled, until the fastest are
 
 
+def left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs: Sequence[Config]) -> Iterator[str]:
+    """For each of these values that none of the valid configs has, the rule that refuses the first one with it."""
+    for name in values or {}:
+        valid = {repr(config.get(name)) for config in configs}
+        for value in space.tunables[name].values:
+            if repr(value) not in valid:
+                reason = space.why_not(Config({**configs[0], name: value}))
+                yield f"no valid config has {name}={value}: {reason or 'the rules of the space leave none'}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankedConfig:
     """One config with what the model expects of it.

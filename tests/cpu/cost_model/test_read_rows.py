@@ -283,7 +283,7 @@ def test_readings_tell_the_least_and_why_none_is_known():
     assert silent.silent == "it is no kernel"
     assert readings_of({1: KernelWork((with_accesses(),))}).silent == "no load, store or product of it can be told"
     assert Readings(("n",)).silent == "no config was read"
-    assert (silent.flops, silent.bytes, silent.dtype) == (0.0, 0.0, "")
+    assert (silent.work.flops, silent.work.bytes, silent.dtype) == (0.0, 0.0, "")
     several = readings_of(
         {1: WORKS["matmul"], 2: KernelWork((replace(MATMUL, products=(replace(MATMUL.products[0], element="bf16"),)),))}
     )
