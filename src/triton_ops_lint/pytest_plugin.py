@@ -1,14 +1,14 @@
-"""A fixture for tests of users; `conftest.py` names it: `pytest_plugins = ["triton_ops_lint.pytest_plugin"]`."""
+"""A fixture for tests of users. pytest finds it where triton-ops is installed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from triton_ops_lint.engine import lint
-from triton_ops_lint.findings import LintReport
+if TYPE_CHECKING:
+    from triton_ops_lint.findings import LintReport
 
 
 @pytest.fixture
@@ -21,6 +21,8 @@ def lint_kernels() -> Callable[..., LintReport]:
 
 
 def _clean(target: Any, **options: Any) -> LintReport:
+    from triton_ops_lint.engine import lint  # every run of pytest imports this file
+
     report = lint(target, **options)
     complaints = [f"{one.file}:{one.line}: {one.rule} in {one.kernel}: {one.evidence}" for one in report.findings]
     complaints += [f"{file} is not read: {why}" for file, why in report.unread.items()]

@@ -1,12 +1,10 @@
 """The page on notebooks, run by Jupyter itself: cells, event loop and outputs are those of a real kernel."""
 
+import nbclient
+import nbformat
 import pytest
 
 from tests.docs.test_code_blocks import PROJECT, python_blocks
-
-nbformat = pytest.importorskip("nbformat", reason="there is no Jupyter: pip install nbclient ipykernel")
-nbclient = pytest.importorskip("nbclient", reason="there is no Jupyter: pip install nbclient ipykernel")
-pytest.importorskip("ipykernel", reason="there is no Jupyter: pip install nbclient ipykernel")
 
 
 @pytest.mark.filterwarnings("default")  # those of Jupyter's own packages
@@ -17,3 +15,4 @@ def test_jupyter_runs_the_page(tmp_path):
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     (shown,) = (one for one in cells[0].outputs if one.output_type == "execute_result")
     assert shown.data["text/plain"].startswith("Best config: {rows=64}\n")
+    assert "<td>rows=64</td>" in shown.data["text/html"]

@@ -381,6 +381,41 @@ class _FirstFields:
     device: str | None = None
 
 
+class Trials(tuple[Trial, ...]):
+    """Trials in the order in which they were tried; shown with the fastest first, and the failed ones last."""
+
+    HEADER: ClassVar = ("median ms", "spread", "status", "config")
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """A trial's median in milliseconds, the spread of its samples, its status and its config."""
+        order = sorted(self, key=lambda trial: (not trial.ok, trial.median_ms if trial.ok else 0.0))
+        return [
+            (f"{trial.median_ms:.4g}" if trial.ok else "-", f"{trial.best_measurement.spread:.1%}" if trial.ok else "-",
+             str(trial.status), str(trial.config))
+            for trial in order
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        rows = [self.HEADER, *self.rows()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        numbers = [f"{ms:>{widths[0]}}  {spread:>{widths[1]}}  " for ms, spread, *_ in rows]
+        words = [f"{status:{widths[2]}}  {config}" for *_, status, config in rows]
+        return "\n".join(map(str.__add__, numbers, words))
+
+    __str__ = __repr__
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        printer.text(repr(self))  # IPython's own way prints the items of any tuple
+
+    def _repr_html_(self) -> str:
+        import html
+
+        def row(cells: tuple[str, ...], tag: str) -> str:
+            return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+        return f"<table>{row(self.HEADER, 'th')}{''.join(row(cells, 'td') for cells in self.rows())}</table>"
+
+
 @dataclass(frozen=True)
 class TuningResult(Conclusion, _FirstFields):
     """The result of a tune.
@@ -439,6 +474,7 @@ class TuningResult(Conclusion, _FirstFields):
         # Of a caller's own, so that a result that `replace` makes shares nothing that can be changed.
         object.__setattr__(self, "best_config", dict(self.best_config))
         object.__setattr__(self, "all_results", [(dict(config), metrics) for config, metrics in self.all_results])
+        object.__setattr__(self, "trials", Trials(self.trials))
 
     @property
     def failures(self) -> list[Trial]:
@@ -502,6 +538,11 @@ class TuningResult(Conclusion, _FirstFields):
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
         printer.text(str(self))  # the last line of a notebook's cell; the `repr` of all samples fills a screen
+
+    def _repr_html_(self) -> str:
+        import html  # here and below: a launch from a record shows no page
+
+        return f"<pre>{html.escape(str(self))}</pre>{Trials(self.trials)._repr_html_() if self.trials else ''}"
 
     def _gain_line(self) -> str:
         if self.default is not None and self.default.config == Config(self.best_config):

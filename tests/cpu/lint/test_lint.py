@@ -23,7 +23,6 @@ from triton_ops_lint.findings import LintReport, Undecided
 from triton_ops_lint.jit_functions import launches
 from triton_ops_lint.rules import compiled_costs
 
-pytest_plugins = ["triton_ops_lint.pytest_plugin"]
 pytestmark = pytest.mark.triton
 FOLDER = Path(__file__).parent / "lint_kernels"
 PROJECT = Path(__file__).parents[3]

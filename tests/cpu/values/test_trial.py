@@ -4,6 +4,7 @@ import dataclasses
 import math
 import pickle
 import statistics
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -254,3 +255,21 @@ def test_the_text_of_a_trial_holds_no_samples():
     trial = Trial(CONFIG, Status.OK, timed(*[0.12345] * 500), final=timed(*[0.2] * 500))
     assert "Measurement(0.1235 ms, 500 samples, host, 1 rounds)" in repr(trial)
     assert len(repr(trial)) < 500
+
+
+def test_trials_are_shown_as_a_table_with_the_fastest_first():
+    fast, slow, failed = Config({"rows": 64}), Config({"rows": 8}), Config({"rows": 1})
+    trials = (
+        Trial(failed, Status.RUNTIME, error="ValueError"), Trial(slow, Status.OK, timed(*[2.0] * 9)),
+        Trial(fast, Status.OK, timed(*[0.5] * 9)),
+    )  # fmt: skip
+    result = TuningResult({"rows": 64}, KernelMetrics(0.5), trials=trials)
+    assert result.trials == trials
+    assert repr(result.trials).splitlines() == [
+        "median ms  spread  status   config", "      0.5    0.0%  ok       rows=64",
+        "        2    0.0%  ok       rows=8", "        -       -  runtime  rows=1",
+    ]  # fmt: skip
+    page = result._repr_html_()
+    assert page.startswith("<pre>Best config: {rows=64}\n")
+    assert page.index("rows=8") < page.index("<tr><td>-</td><td>-</td><td>runtime</td><td>rows=1</td></tr></table>")
+    assert "<table>" not in replace(result, trials=())._repr_html_()
