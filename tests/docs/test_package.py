@@ -68,3 +68,9 @@ def test_links_of_the_readme_are_whole_where_the_repository_has_an_address():
         "[a page](https://host/it/blob/main/docs/a.md#part) ![chart](https://host/it/raw/main/b.png) `k[grid](x)` "
         "[out](https://there) [here](#there)"
     )
+
+
+def test_the_citation_names_the_package_s_version():
+    from triton_ops import __version__
+
+    assert f"\nversion: {__version__}\n" in (PROJECT / "CITATION.cff").read_text(encoding="utf-8")
