@@ -26,9 +26,9 @@ from functools import cache
 from pathlib import Path
 
 import triton_ops_kernels as kernels
+from triton_ops.cli.lock_changes import changes
 from triton_ops.device import DeviceSpec
-from triton_ops.records import RECORDS, DirectoryStore, LockEntry, Lockfile, LockPlan, Record, lock_of
-from triton_ops.records.pinning import changes, updated
+from triton_ops.records import RECORDS, DirectoryStore, LockEntry, Lockfile, LockPlan, Record, lock_of, updated
 from triton_ops.space import Config
 from triton_ops.values import Key
 
