@@ -98,7 +98,7 @@ def test_no_code_scrolls_in_a_window_of_1280_pixels(browser):
     [
         ("lockfile", "Pinning winners"),
         ("rollback", "From triton.autotune to production"),
-        ("vllm", "Tables of vLLM"),
+        ("vllm", "Tuned kernels in vLLM"),
         ("troubleshooting", "Install, upgrade, and troubleshooting"),
         ("layer norm dropout", "The shipped kernels"),
         ("jupyter", "In a Jupyter notebook"),
