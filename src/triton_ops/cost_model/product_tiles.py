@@ -19,7 +19,6 @@ from triton_ops.cost_model.blocks import tile_footprint
 from triton_ops.cost_model.tile_loop import LANES, LINE_BYTES, TileLoop, loop_schedule
 from triton_ops.device import Machine
 from triton_ops.values import (
-    ALIGNMENT_BYTES,
     ITEM_BYTES,
     Footprint,
     Schedule,
@@ -206,12 +205,7 @@ class ProductTiles:
 
     @property
     def unseen(self) -> str:
-        """Why no pick is made for such products; empty where measured times bear picks out.
-
-        One of two products at once, of 640x13360x595, took 2.6 times as long as the default (H200).
-        """
-        if self.products > 1 and self.product.inner * ITEM_BYTES[self.dtype] % ALIGNMENT_BYTES:
-            return "unseen: no rows that descriptors cannot read"
+        """Why no pick is made for such products; empty where measured times bear picks out."""
         return "" if self.product.inner else "unseen: no products without a sum"
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
@@ -288,12 +282,13 @@ class _Form(NamedTuple):
 
 def _form(config: Mapping[str, Any]) -> _Form:
     programs, sums = int(config.get("PROGRAMS", 0)), max(int(config.get("SUMS", 1)), 1)
+    parts = max(int(config.get("SPLIT", 1)), 1)
     loads = str(config.get("LOADS", "host" if config.get("DESCRIPTORS", False) else "pointers"))
     in_parts = config.get("FORM") == "parts"
     return _Form(
-        algorithm=str(config.get("ALGORITHM", "persistent" if programs else "tiles")),
+        algorithm=str(config.get("ALGORITHM", "split_k" if parts > 1 else "persistent" if programs else "tiles")),
         programs=max(programs, 1),
-        parts=max(int(config.get("SPLIT", 1)), 1),
+        parts=parts,
         swapped=bool(config.get("SWAPPED", False)),
         described="" if loads == "pointers" else loads.partition("_")[2] or "abc",  # `host_a` says of which
         described_ns=_DESCRIBED_NS if config.get("DESCRIPTORS", False) or loads == "device" else 0.0,

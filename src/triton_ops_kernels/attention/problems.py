@@ -195,7 +195,7 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str, summed
         )
     else:
         wide = padded(dim, 16) * ITEM_BYTES[dtype]  # bytes of a head
-        most_rows, most_keys = (64, 128) if wide <= 128 else (128, 64) if wide <= 256 else (64, 32)
+        most_rows, most_keys = (64, 64) if wide <= 128 else (128, 64) if wide <= 256 else (64, 32)
         warps, stages = 8 if min(padded(rows, 16), most_rows) == 128 else 4, 3 if wide <= 512 else 2
         if dim != padded(dim, 16):  # of a padded head fewer keys at once leave room for another program
             most_keys = 32
@@ -216,7 +216,8 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str, summed
     if few and block_keys > _STEP and 4 * splits * block_keys > keys:
         block_keys = _STEP
     return Config(
-        BLOCK_M=block_rows, BLOCK_N=block_keys, GROUP_HEADS=1, SPLITS=splits, DESCRIPTORS=False, WARP_SPECIALIZE=False,
+        BLOCK_M=block_rows, BLOCK_N=block_keys, GROUP_HEADS=8 if many > 1 and rows > block_rows else 1, SPLITS=splits,
+        DESCRIPTORS=False, WARP_SPECIALIZE=False,
         num_warps=warps, num_stages=stages, FORM="triton",
     )  # fmt: skip
 

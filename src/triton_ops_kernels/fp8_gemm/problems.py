@@ -68,13 +68,14 @@ _STEPS_HAVE = {
 }  # fmt: skip
 _STEPS_FROM = {16: 1280, 32: 1280, 64: 1280, 128: 4096}
 """Columns of its tiles, with the terms from which it is the untuned form."""
-_PARTS_UP_TO, _PARTS_COLUMNS = 32, 8192  # rows of C, and columns up to which 16 rows have it by default
+_PARTS_UP_TO = 32  # rows of C
+_UNITS, _LONG = 132, 2048  # multiprocessors that tiles should fill, and terms from which steps are long
+_FEW_COLUMNS, _PARTS_COLUMNS = 16 * _UNITS, 48 * _UNITS  # up to which 16 rows have it by default, of short and long K
 _WIDE_BYTES = 4  # of an element of C: half a tile of them leaves room for three buffers
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
 _TWO_FIT = 128 * 128  # elements of a tile of which two programs have room on a multiprocessor
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill the rows of the matrix instructions
 _LONGEST_GROUP = 8  # tile rows of a group of the form in Triton
-_UNITS, _LONG = 132, 2048  # multiprocessors that tiles should fill, and terms from which steps are long
 _LEAST_PART = 32  # terms of a step that a sum of the form of parts has: what an instruction takes of 8 bits
 _MOST_STAGES = 5  # of tiles whose steps are copied slowly enough to keep the memory busy
 _MOST_UNROLLED = 16  # stages of all unrolled steps
@@ -103,11 +104,11 @@ def config_space(problem: Problem) -> ConfigSpace:
         ),
     )
     kind = "tiles"
-    if few and M <= 16 and 8 <= N <= _PARTS_COLUMNS and K >= 4 * _LEAST_PART:
+    if few and M <= 16 and 8 <= N <= (_FEW_COLUMNS if K < _LONG else _PARTS_COLUMNS) and K >= 4 * _LEAST_PART:
         kind = "parts"
     elif copied and M > _PARTS_UP_TO and _steps_columns(M, N, K) and probe().arch == "sm_90":
         kind = "steps"
-    elif not blocked and 16 < M <= _SWAPPED_UP_TO <= N:
+    elif not blocked and M <= _SWAPPED_UP_TO <= N:
         kind = "swapped"
     elif not blocked and has_descriptors and M > _SWAPPED_UP_TO and probe().arch == "sm_90":
         kind = "described"
@@ -280,8 +281,8 @@ def default_config(M: int, N: int, K: int, kind: str = "tiles") -> Config:
     `kind` is `tiles`, `swapped` for up to 64 rows, `described` for more, or the form of parts or of steps.
 
     Source: of parts, what was fast on an H200 at 16x1280x2944, 16x4096x4096, 16x1024x4096 and 2x640x15696; of steps, at
-    48x4096x4096, 200x2048x7168, 64x1024x12992 and 144x3456x6528; swapped, at 64x2944x976, 30x9328x1152 and
-    25x5632x5760; described, at 176x4176x1328, 256x5408x1280 and 864x1152x768.
+    48x4096x4096, 200x2048x7168, 64x1024x12992 and 144x3456x6528; swapped, at 64x2944x976, 30x9328x1152, 25x5632x5760,
+    2x3072x896, 4x5632x1792 and 16x12288x2944; described, at 176x4176x1328, 256x5408x1280 and 864x1152x768.
     """
     if kind == "steps":
         own = {"FORM": "steps", "BUFFERS": 8, "APART": False, "BLOCK_N": _steps_columns(M, N, K), "GROUP_SIZE_M": 8}
@@ -289,12 +290,13 @@ def default_config(M: int, N: int, K: int, kind: str = "tiles") -> Config:
     if kind == "parts":
         return Config(
             _PARTS_HAVE, FORM="parts", BUFFERS=0, APART=False, BLOCK_M=16, BLOCK_N=8 if 8 * _UNITS >= N else 16,
-            BLOCK_K=min(padded(K, 128), 1024 if K >= _LONG else 512), SUMS=4, num_warps=4, num_stages=4,
+            BLOCK_K=min(padded(K, 128), 1024 if K >= _LONG and _FEW_COLUMNS >= N else 512), SUMS=4, num_warps=4,
+            num_stages=4,
         )  # fmt: skip
     swapped, described = kind == "swapped", kind == "described"
     rows, columns = min(padded(M, 16), 128), min(padded(N, 32), 64 if M <= 32 else 128)
     if swapped:
-        rows, columns = 64, 32 if -(-N // 64) <= _UNITS // 2 else padded(M, 32)
+        rows, columns = 64, padded(M, 16) if M <= 16 or -(-N // 64) > _UNITS // 2 else 32
     elif described and -(-M // rows) * -(-N // columns) <= _UNITS:
         rows = 64
     warps = 8 if rows * columns >= 128 * 128 else 4  # a sum that is promoted takes its registers twice

@@ -11,6 +11,7 @@ from triton_ops.exceptions import ConfigValueError
 from triton_ops.space import Config
 from triton_ops.values import ALIGNMENT_BYTES, TensorSpec, is_fake
 from triton_ops_kernels import call
+from triton_ops_kernels.composed import StagedKernel
 from triton_ops_kernels.gated_mlp import kernel, problems
 from triton_ops_kernels.jit import INTERPRETED
 from triton_ops_kernels.tiles import check_loads, describable, unit
@@ -129,7 +130,14 @@ def _distance(x: Any, gate_weight: Any, up_weight: Any, *_: Any, **_options: Any
 
 _KERNEL = call.shipped(
     "gated_mlp",
-    TritonKernel(kernel.gated_mlp_kernel, kernel.grid, outputs=("out",), made=kernel.host_descriptors),
+    StagedKernel(
+        TritonKernel(kernel.gated_mlp_kernel, kernel.grid, outputs=("out",), made=kernel.host_descriptors),
+        TritonKernel(kernel.sum_parts_kernel, kernel.sum_grid, outputs=("out",)),
+        when=kernel.shares_tiles,
+        scratch="parts",
+        elements=kernel.parts_elements,
+        options={"CHUNK": kernel.CHUNK, "num_warps": 4},
+    ),
     problems,
     _as_it_fits,
 )
@@ -184,7 +192,7 @@ def fused_gated_mlp(
         up_weight: As `gate_weight`.
         activation: `silu`, or `gelu` by the error function.
         config: A value for each of BLOCK_M, BLOCK_N, BLOCK_K, num_warps and num_stages, and if you like GROUP_SIZE_M,
-            DESCRIPTORS and PROGRAMS; None takes the winner of a record, else the default.
+            LOADS, JOINED, PROGRAMS, HALVES and SPLIT; None takes the winner of a record, else the default.
         tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
 
     Returns:

@@ -40,6 +40,7 @@ OWN = OwnConfigs({
     "JOINED": Own([False, True], optional=True),
     "PROGRAMS": Own([0, 1], optional=True),
     "HALVES": Own([False, True], optional=True),
+    "SPLIT": Own([1, 2, 4, 8, 16], whole_from(1), optional=True),
     "num_warps": [4, 8],
     "num_stages": [2, 3, 4, 5],
 })  # fmt: skip
@@ -50,6 +51,8 @@ GRADIENT_OWN = OwnConfigs({
 })  # fmt: skip
 """What is written has no precedence in leaving L2 where a config leaves EVICT out."""
 _MOST_SUMS = 2 * 128 * 128  # elements of both accumulators with eight warps: 128 registers of a thread
+_MOST_PARTS = 528  # of tiles and programs: four for each multiprocessor of a Hopper
+_FEWEST_STEPS = 4  # of a part: with fewer, filling the pipeline takes longer than the sum
 _FULL_ROWS = 64  # of Hopper's matrix instructions, whose operands come from shared memory without passing registers
 _RESULTS, _CACHE_BYTES = 2, 128 * 2**20  # of the gradient; as many bytes as the largest L2 of a GPU holds, or more
 
@@ -76,6 +79,15 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
         Constraint(
             "columns", lambda BLOCK_N, LOADS: columns >= BLOCK_N if LOADS == "pointers" else suits(N, BLOCK_N),
             f"{{BLOCK_N}} columns are over twice the padded N of {N}, or too few for descriptors",
+        ),
+        Constraint(
+            "parts",
+            lambda SPLIT, BLOCK_M, BLOCK_N, BLOCK_K, PROGRAMS, HALVES: SPLIT == 1 or (
+                not (PROGRAMS or HALVES) and SPLIT * _FEWEST_STEPS * BLOCK_K <= K
+                and SPLIT * -(-M // BLOCK_M) * -(-N // BLOCK_N) <= _MOST_PARTS
+            ),
+            f"{{SPLIT}} parts of a tile are for up to {_MOST_PARTS} parts in all, with {_FEWEST_STEPS} steps or more, "
+            "that no program walks over",
         ),
         Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
         Constraint(
@@ -119,7 +131,7 @@ def default_config(M: int, N: int, K: int, dtype: str) -> Config:
     stages = 2 if dtype == "float32" else 3
     return Config(
         BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=step, GROUP_SIZE_M=8, LOADS="pointers", JOINED=False, PROGRAMS=0,
-        HALVES=False, num_warps=8 if rows * columns >= 128 * 64 else 4, num_stages=stages,
+        HALVES=False, SPLIT=1, num_warps=8 if rows * columns >= 128 * 64 else 4, num_stages=stages,
     )  # fmt: skip
 
 

@@ -221,6 +221,27 @@ def test_few_rows_have_the_form_of_steps_untuned_on_hopper(monkeypatch, given, c
     assert fp8_gemm.space_for(problem).default_config["FORM"] == "triton"
 
 
+@pytest.mark.parametrize(
+    ("shape", "form", "sides"),
+    [
+        ((16, 768, 4096, 1), "parts", (16, 8, 1024)),
+        ((4, 2048, 896, 2), "parts", (16, 16, 512)),
+        ((16, 2048, 4096, 1), "parts", (16, 16, 1024)),
+        ((4, 4096, 2944, 1), "parts", (16, 16, 512)),
+        ((2, 3072, 896, 1), "swapped", (64, 16, 128)),
+        ((4, 5632, 1792, 1), "swapped", (64, 16, 128)),
+        ((16, 12288, 2944, 4), "swapped", (64, 16, 128)),
+        ((25, 5632, 5760, 1), "swapped", (64, 32, 128)),
+    ],
+)
+def test_up_to_16_rows_have_several_sums_untuned_where_columns_are_few_and_sums_long(shape, form, sides):
+    space = fp8_gemm.space_for(fp8_gemm.problem(shape, "bfloat16"))
+    config = space.default_config
+    assert (config["FORM"], config["SWAPPED"]) == (("parts", False) if form == "parts" else ("triton", True))
+    assert tuple(config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K")) == sides
+    assert space.why_not(config) is None
+
+
 @pytest.mark.parametrize("shape", [(64, 2944, 976, 1), (128, 14_336, 4096, 1), (32, 4096, 4096, 1)])
 def test_short_sums_and_more_tiles_than_one_wave_have_no_form_of_steps_untuned(monkeypatch, shape):
     monkeypatch.setattr(fp8_problems, "probe", lambda: DeviceSpec.named("NVIDIA H200"))

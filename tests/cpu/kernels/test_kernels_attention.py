@@ -447,7 +447,8 @@ def test_the_form_in_gluon_is_for_what_it_computes_rightly():
     for name, value in {"BLOCK_M": 64, "BLOCK_N": 64, "DESCRIPTORS": False, "num_stages": 3, "SPLITS": 2}.items():
         assert why_not(PREFILL, **{**GLUON, name: value}) in (f"gluon_{name.lower()}", "split")
     wrong = [DECODE, (1, 2, 2, 128, 128, 80, 64, 1), (1, 2, 2, 128, 128, 128, 256, 1)]
-    assert {why_not(shape, **GLUON) for shape in wrong} <= {"gluon", "rows", "keys", "registers", "specialised"}
+    reasons = {why_not(shape, **GLUON, GROUP_HEADS=1) for shape in wrong}
+    assert reasons <= {"gluon", "rows", "keys", "registers", "specialised"}
     problem = operation.problem((1, 2, 2, 128, 128, 64, 64, 1), "float32")
     assert operation.space_for(problem).why_not({**operation.space_for(problem).default_config, **GLUON})
     assert not any(config["FORM"] == "gluon" for config in operation.space_for(problem))
@@ -467,6 +468,22 @@ def test_long_prompts_have_the_form_in_gluon_untuned_on_hopper_unless_small_head
     first = "gluon" if "H100" in device else "triton"
     assert [config["FORM"] for config in defaults] == [first, first, "triton", "triton", "triton"]
     assert all(space.why_not(config) is None for space, config in zip(spaces, defaults, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("shape", "sides"),
+    [
+        ((12, 128, 16, 1408, 1408, 64, 64, 2), (64, 64, 8)),
+        ((3, 4, 4, 700, 700, 64, 64, 1), (64, 64, 8)),
+        ((13, 4, 4, 2272, 2272, 80, 80, 2), (128, 32, 8)),
+        ((1, 2, 2, 64, 64, 64, 64, 2), (64, 64, 1)),
+        (DECODE, (16, 64, 1)),
+    ],
+)
+def test_programs_walk_through_several_heads_before_the_next_tile_of_queries_untuned(shape, sides):
+    space = operation.space_for(operation.problem(shape, "bfloat16"))
+    assert tuple(space.default_config[name] for name in ("BLOCK_M", "BLOCK_N", "GROUP_HEADS")) == sides
+    assert space.why_not(space.default_config) is None
 
 
 MEASURED = {  # ms of the form in Gluon on an H200

@@ -39,6 +39,10 @@ FORMS = {
     "host": HOST,
     "halves": {**HOST, "HALVES": True},
     "programs": {**SMALL, "PROGRAMS": 1},
+    "parts": {**SMALL, "SPLIT": 2},
+    "parts, programs": {**SMALL, "SPLIT": 3, "PROGRAMS": 1, "GROUP_SIZE_M": 2},
+    "joined, parts": {**HOST, "JOINED": True, "SPLIT": 2},
+    "host, parts": {**HOST, "SPLIT": 2},
     "host, programs": {**HOST, "PROGRAMS": 2},
     "joined": {**HOST, "JOINED": True},
     "joined, programs, halves": {**HOST, "JOINED": True, "PROGRAMS": 1, "HALVES": True},
@@ -213,10 +217,25 @@ TILE = {"LOADS": "host", "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_war
         ({"JOINED": True}, "joined"),
         ({"HALVES": True}, "halves"),
         ({"PROGRAMS": 1}, "walk"),
+        ({"SPLIT": 2}, "parts"),  # of thousands of tiles
     ],
 )
 def test_space_says_why_a_form_is_left_out(changes, reason):
     assert reasons(operation.problem((4096, 14336, 4096), "bfloat16"), **changes) == reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"SPLIT": 16}, ""),
+        ({**TILE, "BLOCK_M": 64, "SPLIT": 16}, ""),
+        ({**TILE, "BLOCK_M": 64, "SPLIT": 16, "BLOCK_K": 128}, "parts"),  # under four steps each
+        ({**TILE, "BLOCK_M": 64, "SPLIT": 2, "JOINED": True, "PROGRAMS": 1}, "parts"),
+        ({**TILE, "BLOCK_M": 64, "SPLIT": 2, "HALVES": True}, "parts"),
+    ],
+)
+def test_few_tiles_are_shared(changes, reason):
+    assert reasons(operation.problem((64, 256, 4096), "bfloat16"), **changes) == reason
 
 
 def test_few_rows_are_also_tried_in_tiles_that_fill_the_matrix_instructions():
