@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.cpu.evaluation.emulated import (
@@ -220,6 +220,7 @@ def test_elementwise_errors_of_a_thousandth_are_wrong_in_float32(function):
     assert difference(one, target) is not None
 
 
+@example(dtype=torch.float8_e4m3fn, shape=(), scale=1.0, seed=19)
 @given(
     dtype=st.sampled_from([torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.float8_e4m3fn]),
     shape=st.sampled_from([(), (1,), (7,), (3, 5), (100, 3), (4, 64), (2, 3, 129), (1000,), (0, 4)]),
@@ -237,7 +238,8 @@ def test_rounding_to_the_own_dtype_is_always_right(dtype, shape, scale, seed):
         standard = Standard(precision=Precision(blur=2.0 if blind else 1.0))
         target = expected(rounded, None if blind else golden, None, standard)
         assert difference(rounded.clone(), target) is None
-        if golden.numel() and float(rounded.double().abs().max()):
+        # Half more than a subnormal number may be its neighbour, which is a rounding away.
+        if golden.numel() and float(rounded.double().abs().max()) >= torch.finfo(dtype).tiny:
             result = difference((rounded.double() * 1.5).to(dtype), target)
             assert result is not None
 
