@@ -1,1 +1,1 @@
-"""What a call, a command and a new process cost the host."""
+"""What a call, a import and a new process cost the host."""

@@ -13,16 +13,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 from benchmarks.document import headed, save
-from benchmarks.launch.cli_start import BARE, taken
 from triton_ops.base import Host
 from triton_ops.device import probe
 
+BARE = "python -c pass"
 TARGET_MS = 60.0
 HEAVY = ("torch", "triton", "numpy", "rich", "typer", "msgspec")
 OWN = ("import triton_ops", "from triton_ops import recall")
@@ -36,15 +37,24 @@ def loaded() -> list[str]:
     return process.stdout.split()
 
 
+def taken_ms(code: str) -> float:
+    """The processor's milliseconds of one process that runs the code."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
 def measure(turns: int) -> dict[str, list[float]]:
     """The processor's milliseconds of a bare Python, and of one with each import, turn by turn."""
     codes = {BARE: "pass", **{code: code for code in (*OWN, *FLOOR)}}
     for code in codes.values():  # files into the page cache, bytecode onto the disk
-        taken(["-c", code], "")
+        taken_ms(code)
     times: dict[str, list[float]] = {name: [] for name in codes}
     for _ in range(turns):
         for name, code in codes.items():
-            times[name].append(taken(["-c", code], "")[1] * 1e3)
+            times[name].append(taken_ms(code))
     return times
 
 
