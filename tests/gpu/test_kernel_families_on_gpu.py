@@ -118,6 +118,7 @@ OF_PRODUCTS = {
         {"LOADS": "host"}, {"PROGRAMS": 1}, {"LOADS": "host", "PROGRAMS": 1}, {"LOADS": "host", "JOINED": True},
         {"LOADS": "host", "JOINED": True, "PROGRAMS": 1},
         {"LOADS": "host", "JOINED": True, "PROGRAMS": 1, "BLOCK_N": 128, "HALVES": True},
+        {"SPLIT": 4}, {"LOADS": "host", "SPLIT": 2}, {"LOADS": "host", "JOINED": True, "SPLIT": 2},
     ],
     "grouped_matmul": [{"DESCRIPTORS": True}, {"PROGRAMS": 1}, {"DESCRIPTORS": True, "PROGRAMS": 1}],
     "fp8_gemm": [{"LOADS": loads, "PROGRAMS": programs} for loads in ("pointers", "host") for programs in (0, 1)],

@@ -208,7 +208,8 @@ def fused_gated_mlp(
         ConfigValueError: `config` holds what the kernel does not take, or descriptors that these tensors cannot have.
 
     Cost: 4 · batch · seq · intermediate · hidden operations; reads x and the weights and writes the result once where
-    L2 holds the tiles in flight; no host sync. The first call of a config and dtype compiles: up to some seconds.
+    L2 holds the tiles in flight; no host sync. Where programs share tiles (SPLIT), the parts take memory and a second
+    launch. The first call of a config and dtype compiles: up to some seconds.
     Source: Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202.
     """
     validate_gated_mlp_inputs(x, gate_weight, up_weight, activation)
