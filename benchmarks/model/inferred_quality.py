@@ -35,7 +35,7 @@ from triton_ops.space import Config
 from triton_ops.tuner import expectation
 from triton_ops.values import Resources, TensorSpec, dtype_name
 from triton_ops_kernels import load
-from triton_ops_lab.recording import readings_from, write_recording
+from triton_ops_lab.recording import readings_from, stored_readings, write_recording
 
 _OPTIONS = ("num_warps", "num_stages")
 _RACED = 5  # picks beside the default
@@ -213,7 +213,7 @@ def main() -> None:
         spaces[path.name] = quality(recording, work)
         expectations[path.name] = expected(recording, work)
         if options.write is not None and work is not None:
-            write_recording(options.write / path.name, {**recording, "inferred": work.as_json()})
+            write_recording(options.write / path.name, {**recording, "inferred": stored_readings(work)})
     show(spaces)
     for name, each in expectations.items():
         print(f"{name:<36} expected  {each}")
