@@ -41,7 +41,6 @@ SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
 ENDS = ROOT / "benchmarks/results/simulated/race_ends.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 STATED = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/stated.json"
-PACKAGE_TESTS = ROOT / "benchmarks/results/nvidia-h200/package_tests.json"
 IN_PLACE = ROOT / "benchmarks/results/nvidia-h200/in_place.json"
 CONTENTS = ROOT / "benchmarks/results/nvidia-h200/contents.json"
 SERVING = tuple(sorted((ROOT / "benchmarks/results").glob("*/serving*.json")))
@@ -53,7 +52,6 @@ RECORDED = {
     "the last 26, mended": "h200_unseen_mended.json",
 }
 _RANKS = ("spearman", "best_of_1", "best_of_5", "best_of_10")
-STARTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/third_party_starts.json"
 
 
 def headline_table() -> str:
@@ -276,18 +274,6 @@ def _tests(document: Mapping[str, Any]) -> str:
     )
 
 
-def adopter_own_table() -> str:
-    """The package's own benchmark of a training step before and after its patch."""
-    document = json.loads(ADOPTER.read_text())
-    rows = ["| own benchmark, ms | before | after |", "|---|---|---|"]
-    for one, other in zip(document["own_triton"], document["own_ours"], strict=True):
-        rows += [
-            f"| {one['name']}, {way} | {one[f'{way}_ms']:.2f} | {other[f'{way}_ms']:.2f} |"
-            for way in ("auto", "unified", "lowmem", "naive")
-        ]
-    return "\n".join(rows)
-
-
 def dynamic_table() -> str:
     """Three ways of sizes that change inside compiled code."""
     document = json.loads(DYNAMIC.read_text())
@@ -432,45 +418,6 @@ def _found(path: Path) -> dict[str, str]:
     return {str(each.limit): f"{each.state}: {each.found}" for each in measured}
 
 
-def package_tests_table() -> str:
-    """The tests of public packages with both tuners, from empty caches and then from what they left."""
-    if not PACKAGE_TESTS.is_file():
-        return "Not measured yet: `python -m benchmarks.tuning.package_tests` on an H200 measures it."
-    document = json.loads(PACKAGE_TESTS.read_text())
-    rows = ["| tests | caches | `triton.autotune` | `triton_ops` | ended otherwise |", "|---|---|---|---|---|"]
-    for name, suite in document["suites"].items():
-        for state in ("cold", "warm"):
-            if state in suite:
-                run = suite[state]
-                seconds = [f"{run['seconds'][mode]:.0f} s, {_ends(run['counts'][mode])}" for mode in ("triton", "ours")]
-                cut = "" if all(run["whole"].values()) else ", cut off by the limit"
-                rows.append(f"| {name} | {state} | {' | '.join(seconds)} | {len(run['unequal'])}{cut} |")
-    return "\n".join([*rows, "", source(document)])
-
-
-def _ends(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {end}" for end, count in sorted(counts.items(), key=lambda pair: -pair[1]))
-
-
-def starts_table() -> str:
-    """First calls of public kernels in new processes, cold and warm."""
-    if not STARTS.is_file():
-        return "Not measured yet: `python -m benchmarks.tuning.third_party --starts` on an H100 measures it."
-    document = json.loads(STARTS.read_text())
-    states = [(state, mode) for state in ("cold", "warm") for mode in ("triton", "ours")]
-    rows = [
-        "| first call in a new process | cold, `triton.autotune` | cold, `triton_ops` | warm, `triton.autotune` "
-        "| warm, `triton_ops` | later calls, of Triton's time |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, start in document["starts"].items():
-        if all("first_s" in start[state] for state in ("cold", "warm")):
-            seconds = " | ".join(f"{start[state]['first_s'][mode]:.2f} s" for state, mode in states)
-            rows.append(f"| {name} | {seconds} | {start['warm']['ratio']:.2f} |")
-    sums = " | ".join(f"{document['seconds'][state][mode]:.2f} s" for state, mode in states)
-    return "\n".join([*rows, f"| all | {sums} | |", "", source(document)])
-
-
 def in_place_table() -> str:
     """Steps of five models: kernels that were tuned alone, then compared in the step."""
     document = json.loads(IN_PLACE.read_text())
@@ -589,7 +536,6 @@ TABLES = {
     "bucket regret": bucket_table,
     "third party": third_party_table,
     "adopter": adopter_table,
-    "adopter's own": adopter_own_table,
     "dynamic shapes": dynamic_table,
     "choices": choices_table,
     "compile modes": modes_table,
@@ -600,8 +546,6 @@ TABLES = {
     "contents": contents_table,
     "serving": serving_table,
     "stated of GPUs": stated_table,
-    "package tests": package_tests_table,
-    "third party starts": starts_table,
     "race ends": lambda: ends_table(json.loads(ENDS.read_text())),
     "simulated selections": lambda: selection_table(json.loads(SELECTION.read_text())),
 }

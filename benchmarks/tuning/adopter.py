@@ -1,4 +1,4 @@
-r"""A public package before and after its decorators are those of this one: first calls, times, tests, its benchmark.
+r"""A public package before and after its decorators are those of this one: first calls, times and tests.
 
     pip download --no-deps --no-binary :all: late-interaction-kernels==0.4.5
     mkdir before after; tar xzf *.tar.gz -C before --strip 1; tar xzf *.tar.gz -C after --strip 1
@@ -12,9 +12,9 @@ in a package" in docs/guides/lockfile.md.
 Both trees make the first calls of each case in processes of their own, in turn, and are then timed in alternate rounds:
 cold from empty disk caches, warm in new processes on what the first have left. The winners of the cold run become the
 lockfile of the patched package, and a process with empty caches makes the same calls from it. Then the package's own
-tests run in both trees at once, on the caches as they are, until their share of the time is over, and its own benchmark
-of a training step in one tree after the other. The file is written after each step; what the limit cuts off is missing,
-and said. `--parts tests` runs the tests alone, on empty caches, and replaces what a file that is there says of them.
+tests run in both trees at once, on the caches as they are, until the time is over. The file is written after each step;
+what the limit cuts off is missing, and said. `--parts tests` runs the tests alone, on empty caches, and replaces what a
+file that is there says of them.
 """
 
 from __future__ import annotations
@@ -50,12 +50,11 @@ CASES = {
     "train-256": (256, 256, 32, 128, 128, True),
     "large-d-512": (1, 1000, 32, 300, 512, False),
 }
-PARTS = ("calls", "tests", "own")
+PARTS = ("calls", "tests")
 # Files of tests that end within 100 s: results by forward and backward passes, and entries of the tuner's cache.
 TESTS = ("autotune_kwargs", "scatter", "topk", "compile_cache", "backward_unified")
-BENCHMARK = ("benchmarks/kernels/bench_backward_method.py", "--only", "train-64", "retrieval")
 ROOT = Path(__file__).resolve().parents[2]
-FIRST_SHARE, TESTS_SHARE = 0.6, 0.75  # of the time that is left: cases against the rest, tests against the benchmark
+FIRST_SHARE = 0.6  # of the time that is left: cases against the rest
 CASE_S = 60.0
 
 
@@ -170,13 +169,6 @@ def reasons_of(printed: str) -> dict[str, str]:
     return {name: why[:200] for name, why in re.findall(r"^(?:FAILED|ERROR) (\S+)(?: - )?(.*)", printed, re.MULTILINE)}
 
 
-def own_benchmark(tree: Path, folder: Path, seconds: float) -> Any:
-    """What the package's benchmark writes, or the end of what it printed."""
-    printed, _ = run_in(tree, folder, [sys.executable, *BENCHMARK, "--outdir", str(folder / "own")], seconds)
-    written = sorted((folder / "own").glob("*.json"))
-    return json.loads(written[0].read_text()) if written else printed[-1000:]
-
-
 def run_in(tree: Path, folder: Path, words: list[str], seconds: float) -> tuple[str, bool]:
     """What a command in a tree prints, and whether it ended by itself."""
     environment = {**os.environ, "PYTHONPATH": searched(tree), "TRITON_CACHE_DIR": f"{folder}/triton",
@@ -215,11 +207,7 @@ def measured(options: argparse.Namespace, folder: Path) -> None:
     if "calls" in options.parts:
         first_calls(trees, folders, share, noted)
     if "tests" in options.parts:
-        seconds = share(TESTS_SHARE if "own" in options.parts else 1)
-        noted(tests={"commit": options.commit or commit_here(), **own_tests(trees, folders, seconds)})
-    if "own" in options.parts:
-        for place, mode in enumerate(MODES):
-            noted(**{f"own_{mode}": own_benchmark(trees[mode], folders[mode], share(1) / (len(MODES) - place))})
+        noted(tests={"commit": options.commit or commit_here(), **own_tests(trees, folders, share(1))})
 
 
 def first_calls(

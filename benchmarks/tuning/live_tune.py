@@ -3,10 +3,11 @@
     python -m benchmarks.tuning.live_tune --out benchmarks/results/nvidia-h200/live_tune.json
     python -m benchmarks.tuning.live_tune --cases "plain gated MLP" --autotune-s 30 --out /tmp/live_plain.json
 
-The problems are those of `benchmarks/tuning/live_cases.py`. For each: one exhaustive tune; ten default tunes, each a
-process of its own with caches of its own; Triton's own tuner over the same configs, which ends early after --autotune-s
-seconds; then a race of all winners in one process says how far each is from the best of them. Clocks run from the start
-of the process: imports count. Problems that the file holds of other runs stay in it.
+The problems are of shipped kernels with declared work, and of kernels on plain tensors that declare none. For each: one
+exhaustive tune; ten default tunes, each a process of its own with caches of its own; Triton's own tuner over the same
+configs, which ends early after --autotune-s seconds; then a race of all winners in one process says how far each is
+from the best of them. Clocks run from the start of the process: imports count. Problems that the file holds of other
+runs stay in it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from queue import SimpleQueue
@@ -32,8 +34,9 @@ import torch
 import triton
 
 from benchmarks.document import headed, save
+from benchmarks.model import plain_kernels
 from benchmarks.timing.unverified import timer_on, unverified
-from benchmarks.tuning.live_cases import CASES, DECLARED
+from benchmarks.tuning.spaces import operation_of
 from triton_ops import Operation, tune
 from triton_ops.device import probe
 from triton_ops.records import Run
@@ -50,6 +53,47 @@ ROUNDS = 140
 WITHIN = 0.01
 _OPTIONS = ("num_warps", "num_stages")
 _LEADERS = 4  # of the exhaustive tune that are judged beside its ties
+_WIDE_MATMUL = {
+    "BM": [128, 16, 32, 64, 256], "BN": [128, 32, 64, 256], "BK": [64, 32, 128], "GM": [8, 1], "num_warps": [8, 4],
+    "num_stages": [3, 2, 4, 5],
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem: what makes its operation, and its shape and dtype; None for the operation's own."""
+
+    load: Callable[[], Operation]
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+
+
+def _declared(name: str, shape: tuple[int, ...] | None = None, dtype: str | None = None) -> Case:
+    return Case(lambda: operation_of(name), shape, dtype)
+
+
+def _plain(operation: Operation, space: dict[str, list[Any]], shape: tuple[int, ...]) -> Case:
+    return Case(lambda: replace(operation, space=space, work=None), shape, "bfloat16")
+
+
+def _recorded(name: str) -> Case:
+    """A space that is recorded too, with the kernel's work undeclared."""
+    (match,) = (space for space in plain_kernels.SPACES if space.name == name)
+    return _plain(match.operation, match.space, match.shape)
+
+
+DECLARED = {
+    "matmul bf16 4096x4096x4096": _declared("matmul", (4096, 4096, 4096), "bfloat16"),
+    "matmul fp8 1024x8192x8192": _declared("matmul", (1024, 8192, 8192), "float8_e4m3fn"),
+    "rmsnorm_rope bf16": _declared("rmsnorm_rope"),
+}
+UNDECLARED = {
+    "plain matmul of 960 configs": _plain(plain_kernels.matmul, _WIDE_MATMUL, (4096, 4096, 4096)),
+    "plain gated MLP": _recorded("gated_mlp"),
+    "plain causal attention": _recorded("attention_causal_d128"),
+    "plain persistent matmul": _recorded("persistent_matmul"),
+}
+CASES = {**DECLARED, **UNDECLARED}
 
 
 def curve_of(run_id: str, born: float) -> list[tuple[float, float, str]]:

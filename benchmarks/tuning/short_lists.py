@@ -1,7 +1,7 @@
 """First calls of kernels with short lists of configs, beside those of `triton.autotune`, in seconds a key.
 
     python -m benchmarks.tuning.short_lists --out benchmarks/results/nvidia-h100-80gb-hbm3/short_lists.json
-    python -m benchmarks.tuning.short_lists --parts alone --bodies add --counts 2 4 16 --limit-s 120 --out A.json
+    python -m benchmarks.tuning.short_lists --bodies add --counts 2 4 16 --limit-s 120 --out A.json
     python -m benchmarks.tuning.short_lists --join A.json B.json --out BOTH.json
 
 Three kernels, each with lists of 2, 4 and 8 configs, are called with four sizes of arguments, of 4 to 512 MiB a
@@ -13,25 +13,19 @@ longer than `triton`'s, in such processes: at most 1.2 at once, and at most 0 of
 all configs of each key run interleaved, on several sets of arguments in turn, so that L2 is cold: `share` is the speed
 of this package's winner over that of the fastest config, and `over_default` its speed over the default's, with the 95 %
 interval.
-
-In the part `beside` another program tunes on the same GPU meanwhile, one key after another, by this package; what
-`later_ratio` compares is then this package and `triton.autotune` beside that program.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from itertools import count
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +45,9 @@ EXTENTS = {"add": (1536, 4096, 8192, 16384), "norm": (1536, 4096, 8192, 16384), 
 CHECK_ROUNDS, BLOCK = 24, 3
 SHORT_MS, LONG_MS = 0.2, 3.0  # launches below are checked in a graph, those above by one sample in a round
 COLD_BYTES, LEAST_SETS, MOST_SETS = 256 << 20, 4, 16  # of arguments: a time depends on where the driver puts them
-PARTS = ("alone", "beside")
 SIDES = ("ours", "late", "triton")
 LATE_S = 3.0  # between decoration and launch
 BARE = "import torch, triton; torch.zeros(1, device='cuda'); torch.cuda.synchronize()"
-BESIDE = {"add": (2,), "norm": (4,), "product": (2, 8)}  # lists that are tuned beside another program
-OTHER = "norm", 4  # the list that the other program tunes
 
 
 def configs_of(body: str, length: int) -> list[triton.Config]:
@@ -71,8 +62,8 @@ def arguments_of(body: str, extent: int) -> tuple[Any, ...]:
     return (*tensors, extent * extent if body == "add" else extent)
 
 
-def first_calls(side: str, body: str, length: int, graded: bool) -> list[dict[str, Any]]:
-    """For each size the seconds of the first call, and of this package's winner what it is worth if that is asked."""
+def first_calls(side: str, body: str, length: int) -> list[dict[str, Any]]:
+    """For each size the seconds of the first call, and what the winner of this package's first process is worth."""
     kernel, grid, _ = BODIES[body]
     configs = configs_of(body, length)
     autotune = triton.autotune if side == "triton" else triton_ops.autotune
@@ -87,41 +78,8 @@ def first_calls(side: str, body: str, length: int, graded: bool) -> list[dict[st
         tuned[grid](*arguments)
         torch.cuda.synchronize()
         row: dict[str, Any] = {"extent": extent, "seconds": time.monotonic() - start}
-        graded_here = graded and side == "ours"
-        rows.append(row | (worth_of(tuned.best_config, configs, kernel, grid, arguments) if graded_here else {}))
+        rows.append(row | (worth_of(tuned.best_config, configs, kernel, grid, arguments) if side == "ours" else {}))
     return rows
-
-
-def tune_on(tally: Path) -> None:
-    """Tune one key after another until this process is ended; the file says how many by now."""
-    kernel, grid, _ = BODIES[OTHER[0]]
-    tuned = triton_ops.autotune(configs_of(*OTHER), key=["n"])(kernel)
-    for turn in count():
-        extent = 2048 + 16 * turn
-        tuned[grid](*arguments_of(OTHER[0], extent))
-        tally.write_text(str(turn + 1), encoding="utf-8")
-
-
-@contextmanager
-def another_program() -> Iterator[Path]:
-    """Inside, another program tunes on the same GPU; the file says how many keys it has tuned."""
-    with empty_caches() as folder:
-        tally = Path(folder) / "keys"
-        command = [sys.executable, "-m", "benchmarks.tuning.short_lists", "--side", "other", "--out", str(tally)]
-        environment = {**os.environ, "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
-        process = subprocess.Popen(command, env=environment)
-        try:
-            while not tally.exists():
-                if process.poll() is not None:
-                    raise RuntimeError(f"the other program ended with {process.returncode}")
-                time.sleep(0.1)
-            yield tally
-        finally:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-            process.kill()
-            process.wait()
 
 
 def sets_of(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -163,11 +121,11 @@ def worth_of(winner: Any, configs: list[Any], kernel: Any, grid: Any, arguments:
     }  # fmt: skip
 
 
-def in_a_process(side: str, body: str, length: int, part: str) -> list[dict[str, Any]]:
+def in_a_process(side: str, body: str, length: int) -> list[dict[str, Any]]:
     """The rows of a fresh process with empty caches."""
     with empty_caches() as folder:
         out = Path(folder) / "rows.json"
-        words = ["--side", side, "--bodies", body, "--counts", str(length), "--parts", part, "--out", str(out)]
+        words = ["--side", side, "--bodies", body, "--counts", str(length), "--out", str(out)]
         command = [sys.executable, "-m", "benchmarks.tuning.short_lists", *words]
         environment = {**os.environ, "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
         subprocess.run(command, env=environment, check=True, timeout=300)
@@ -182,13 +140,13 @@ def bare_s() -> float:
     return time.monotonic() - start
 
 
-def case_of(body: str, length: int, part: str, turn: int) -> dict[str, Any]:
+def case_of(body: str, length: int, turn: int) -> dict[str, Any]:
     """One list by all sides, and a bare process beside them."""
     sides = [SIDES[(turn + each) % len(SIDES)] for each in range(len(SIDES))]
-    rows = {side: in_a_process(side, body, length, part) for side in sides}
+    rows = {side: in_a_process(side, body, length) for side in sides}
     first, later = ({side: pick(each) for side, each in rows.items()} for pick in (_first_s, _later_s))
     return {
-        "part": part, "body": body, "configs": length, "first_s": first, "later_s": later, "bare_s": bare_s(),
+        "body": body, "configs": length, "first_s": first, "later_s": later, "bare_s": bare_s(),
         "first_ratio": first["ours"] / first["triton"], "later_ratio": later["ours"] / later["triton"],
         "keys": rows,
     }  # fmt: skip
@@ -205,8 +163,8 @@ def _later_s(rows: list[dict[str, Any]]) -> float:
 def summary_of(cases: list[dict[str, Any]]) -> dict[str, Any]:
     """For each length of list the mean seconds of all sides and their ratios; and what the winners are worth."""
     by_count = {}
-    for part, length in sorted({(case["part"], case["configs"]) for case in cases}):
-        own = [case for case in cases if (case["part"], case["configs"]) == (part, length)]
+    for length in sorted({case["configs"] for case in cases}):
+        own = [case for case in cases if case["configs"] == length]
         means = {f"{part}_{side}_s": statistics.mean(case[f"{part}_s"][side] for case in own)
                  for part in ("first", "later") for side in SIDES}  # fmt: skip
         means["bare_s"] = statistics.mean(case["bare_s"] for case in own)
@@ -214,8 +172,8 @@ def summary_of(cases: list[dict[str, Any]]) -> dict[str, Any]:
         for side in ("ours", "late"):
             further_s = means[f"first_{side}_s"] - means["first_triton_s"]
             ratios[f"first_over_bare_{side}"] = further_s / means["bare_s"]
-        by_count[str(length) if part == "alone" else f"{length} {part} another program"] = means | ratios
-    keys = [row for case in cases if case["part"] == "alone" for row in case["keys"]["ours"]]
+        by_count[str(length)] = means | ratios
+    keys = [row for case in cases for row in case["keys"]["ours"]]
     return {
         "by_count": by_count, "keys": len(keys),
         "within_1_percent": sum(row["share"] >= 0.99 for row in keys),
@@ -238,9 +196,7 @@ def side_or_join(options: argparse.Namespace) -> None:
     if options.join:
         save(options.out, joined([json.loads(path.read_text(encoding="utf-8")) for path in options.join]))
         return
-    if options.side == "other":
-        tune_on(options.out)
-    rows = first_calls(options.side, options.bodies[0], options.counts[0], graded="alone" in options.parts)
+    rows = first_calls(options.side, options.bodies[0], options.counts[0])
     options.out.write_text(json.dumps(rows), encoding="utf-8")
 
 
@@ -249,9 +205,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bodies", nargs="*", default=list(BODIES), choices=list(BODIES))
     parser.add_argument("--counts", nargs="*", type=int, default=COUNTS[:3], choices=COUNTS)
-    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--limit-s", type=float, default=240.0, help="start nothing more after so many seconds")
-    parser.add_argument("--side", choices=[*SIDES, "other"], help="used by the script itself")
+    parser.add_argument("--side", choices=SIDES, help="used by the script itself")
     parser.add_argument(
         "--join", nargs="*", type=Path, help="results of one commit on GPUs of one kind, measured apart"
     )
@@ -264,26 +219,14 @@ def main() -> int:
     cases: list[dict[str, Any]] = []
     start = time.monotonic()
 
-    def measure(part: str, body: str, lengths: list[int]) -> None:
-        for length in lengths:
-            if time.monotonic() - start > options.limit_s:
-                return
-            cases.append(case_of(body, length, part, turn=len(cases)))
-            case = cases[-1]
-            print(
-                f"{part}, {body} {length}: first {case['first_s']}, later {case['later_s']}, bare {case['bare_s']}",
-                flush=True,
-            )
-            content = {"summary": summary_of(cases), "cases": cases, "device": probe("cuda").name}
-            save(options.out, headed("python -m benchmarks.tuning.short_lists", options.commit, **content))
-
-    if "beside" in options.parts:
-        with another_program() as tally:
-            for body in options.bodies:
-                measure("beside", body, [length for length in BESIDE[body] if length in options.counts])
-            print(f"the other program tuned {tally.read_text(encoding='utf-8')} keys", flush=True)
-    for body in options.bodies if "alone" in options.parts else ():
-        measure("alone", body, options.counts)
+    for body, length in product(options.bodies, options.counts):
+        if time.monotonic() - start > options.limit_s:
+            break
+        case = case_of(body, length, turn=len(cases))
+        cases.append(case)
+        print(f"{body} {length}: first {case['first_s']}, later {case['later_s']}, bare {case['bare_s']}", flush=True)
+        content = {"summary": summary_of(cases), "cases": cases, "device": probe("cuda").name}
+        save(options.out, headed("python -m benchmarks.tuning.short_lists", options.commit, **content))
     print(json.dumps(summary_of(cases), indent=1))
     return 0
 

@@ -9,11 +9,6 @@ Two GPUs do half of the cases each, and a third call makes one file of both:
     CUDA_VISIBLE_DEVICES=1 python -m benchmarks.tuning.third_party --part 2/2 --limit-s 540 --out two.json; wait
     python -m benchmarks.tuning.third_party --merge one.json two.json --out FILE
 
-First calls in new processes, from empty caches and then from what those have left, are timed of the packages whose
-folder is given:
-
-    PYTHONPATH=FOLDER:$PYTHONPATH python -m benchmarks.tuning.third_party --starts --limit-s 270 --out FILE
-
 Each case is a forward and a backward pass of an operator. Both processes start with empty disk caches, draw the same
 inputs, and take turns: in each case both make their first call, which tunes, one after the other; then both are timed
 in alternate rounds. What `TRITON_PRINT_AUTOTUNING` prints tells the seconds that each kernel's tunes took, compiling
@@ -38,10 +33,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks.document import headed, save
-from benchmarks.tuning.third_party_cases import CASES, STARTS
+from benchmarks.tuning.third_party_cases import CASES
 from triton_ops_torch import parse_printed
 
 TOLERANCE = 0.02  # of the largest value: other tiles add up in another order, in bfloat16
@@ -251,37 +244,6 @@ def contenders_in(folder: Path, options: argparse.Namespace, closing: contextlib
     return contenders
 
 
-def started(options: argparse.Namespace) -> dict[str, Any]:
-    """First calls in new processes: cold from empty caches, then warm from what the cold ones have left."""
-    end, rows = time.perf_counter() + options.limit_s, {}
-
-    def left_s() -> float:
-        return max(1.0, min(options.case_s, end - time.perf_counter()))
-
-    for name in STARTS:
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.ExitStack() as closing:
-            contenders = contenders_in(Path(folder), options, closing)
-            rows[name] = {}
-            for state in ("cold", "warm"):
-                rows[name][state] = compared(name, contenders, left_s)
-                for each in contenders.values():
-                    each.close()
-            tunes = {mode: tuned_seconds(each.told()) for mode, each in contenders.items()}
-            rows[name]["tunes"] = side_by_side(tunes["triton"], tunes["ours"])
-        print(f"{name}: {json.dumps(rows[name])}", flush=True)
-        facts = {"device": torch.cuda.get_device_name(), "seconds": start_seconds(rows), "starts": rows}
-        if options.out is not None:
-            save(options.out, headed("python -m benchmarks.tuning.third_party --starts", options.commit, **facts))
-    return start_seconds(rows)
-
-
-def start_seconds(rows: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """The seconds of all first calls, in each state with each tuner, of the cases that both have made."""
-    whole = [row for row in rows.values() if all("first_s" in row[state] for state in ("cold", "warm"))]
-    return {state: {mode: sum(row[state]["first_s"][mode] for row in whole) for mode in MODES}
-            for state in ("cold", "warm")}  # fmt: skip
-
-
 def written(facts: dict[str, Any], options: argparse.Namespace, head: Mapping[str, Any] | None = None) -> None:
     """Write the facts and what they say, where a file is asked for; `head` says of merged parts how they were made."""
     if options.out is not None:
@@ -312,14 +274,10 @@ def main() -> None:
     parser.add_argument("--limit-s", type=float, default=3600.0, help="end after so many seconds")
     parser.add_argument("--case-s", type=float, default=240.0, help="end a process that takes longer for one call")
     parser.add_argument("--merge", type=Path, nargs="+", metavar="FILE", help="make one file of those of the parts")
-    parser.add_argument("--starts", action="store_true", help="first calls in new processes, cold and warm")
     parser.add_argument("--inline", action="store_true", help="tune in the same process")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     options = parser.parse_args()
-    if options.starts:
-        print(json.dumps(started(options)))
-        return
     if options.merge:
         parts = [json.loads(path.read_text(encoding="utf-8")) for path in options.merge]
         facts = merged(parts)

@@ -69,75 +69,9 @@ CASES: dict[str, tuple[str, str, Callable[[], tuple[Any, ...]]]] = {
 }  # fmt: skip
 
 
-def nms() -> Callable[[], list[Any]]:
-    """Boxes that overlap others of a higher score are left out: two kernels."""
-    from conch.ops.vision.nms import nms as call
-
-    corners, scores = torch.rand(4000, 2, device="cuda") * 1000, torch.rand(4000, device="cuda")
-    boxes = torch.cat([corners, corners + 10 + 90 * torch.rand_like(corners)], 1)
-    return lambda: [call(boxes, scores, 0.5)]
-
-
-def flash_layer_norm() -> Callable[[], list[Any]]:
-    """A layer norm with a residual, forward and backward."""
-    from flash_attn.ops.triton.layer_norm import layer_norm_fn
-
-    leaves = [tensor(8, 512, 2048), tensor(2048), tensor(2048), tensor(8, 512, 2048)]
-
-    def run() -> list[Any]:
-        for leaf in leaves:
-            leaf.grad = None
-        out = layer_norm_fn(*leaves)
-        out.float().sum().backward()
-        return [out, *(leaf.grad for leaf in leaves)]
-
-    return run
-
-
-def megablocks_copies() -> Callable[[], list[Any]]:
-    """Tokens go to their experts and come back, and the weights have gradients: six problems of two kernels."""
-    from megablocks.backend import kernels
-
-    tokens, top_k, experts = 4096, 2, 8
-    bin_ids, indices = torch.sort(torch.randint(experts, (tokens * top_k,), device="cuda", dtype=torch.int32))
-    bins, indices = torch.bincount(bin_ids.long(), minlength=experts).cumsum(0).int(), indices.int()
-    weights = torch.rand(tokens * top_k, device="cuda", dtype=torch.bfloat16)
-    rows = [tensor(tokens, columns).detach() for columns in (1024, 4096)]
-
-    def run() -> list[Any]:
-        results = []
-        for x in rows:
-            spread = kernels.gather(x, indices, bin_ids, None, bins, top_k)
-            results += [spread, kernels.scatter(spread, indices, bin_ids, weights, bins, top_k),
-                        kernels.scatter_wgrad(spread, x, indices, bin_ids, bins, top_k)]  # fmt: skip
-        return results
-
-    return run
-
-
-def torchao_blockwise() -> Callable[[], list[Any]]:
-    """A product in 8 bits whose operands are scaled by blocks: three kernels."""
-    from torchao.prototype.blockwise_fp8_training import kernels
-
-    x, weight = tensor(4096, 4096).detach(), tensor(4096, 4096).detach()
-
-    def run() -> list[Any]:
-        left, left_scale = kernels.triton_fp8_blockwise_act_quant_lhs(x)
-        right, right_scale = kernels.triton_fp8_blockwise_weight_quant_transposed_rhs(weight)
-        return [kernels.triton_fp8_gemm_1x128_128x128(left, right, left_scale, right_scale, out_dtype=torch.bfloat16)]
-
-    return run
-
-
-# Calls whose first one is timed in a new process, cold and warm.
-STARTS = {each.__name__: each for each in (nms, flash_layer_norm, megablocks_copies, torchao_blockwise)}
-
-
 def runner_of(name: str) -> Callable[[], list[Any]]:
-    """A call of a case, with the inputs that every process draws alike; of `CASES` forward and backward."""
+    """A call of a case, with the inputs that every process draws alike: forward and backward."""
     torch.manual_seed(sum(map(ord, name)))
-    if name in STARTS:
-        return STARTS[name]()
     module, function, make = CASES[name]
     call = getattr(importlib.import_module(module), function)
     arguments = make()

@@ -12,12 +12,10 @@ pytest.importorskip("triton")
 
 from benchmarks.correctness import random_shapes
 from benchmarks.model import fresh_spaces, plain_kernels, unseen_spaces
-from benchmarks.shipped import fp8_variants
 from benchmarks.tuning import bucket_regret
-from benchmarks.tuning.time_line import STEPS
 
 from tests.bounded import bounded
-from triton_ops import Config, ConfigSpace
+from triton_ops import ConfigSpace
 from triton_ops import device as hardware
 
 ROOT = Path(__file__).parents[3]
@@ -83,22 +81,12 @@ def test_each_space_to_be_recorded_has_a_name_a_problem_and_its_default_first():
         assert space.operation.problem(space.shape, space.dtype).specs, space.name
 
 
-def test_the_steps_of_a_tune_that_are_timed_are_there():
-    assert [step for step, place, name in STEPS if not callable(getattr(place, name, None))] == []
-
-
 @pytest.mark.processes
 def test_a_process_that_does_not_end_is_ended_with_those_that_keep_its_pipes():
     program = "import subprocess; print('begun', flush=True); subprocess.run(['sleep', '600'])"
     ended = bounded("-c", program, limit_s=0.5)
     assert (ended.code, ended.told) == (None, "")
     assert bounded("-c", "print('begun'); raise SystemExit(3)", limit_s=60).code == 3
-
-
-def test_a_form_that_cannot_be_launched_is_a_row_with_its_reason():
-    operation = fp8_variants.OPERATION
-    values = operation.materialise(operation.problem((64, 64, 128, 1), "bfloat16"), "cpu").keyword
-    assert "CandidateError" in fp8_variants.raced(Config(fp8_variants.SQUARE), dict(values), 0.1)["verdict"]
 
 
 def test_a_fault_that_torch_raises_is_one_wrong_case(monkeypatch):
