@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ import triton  # noqa: F401 - imported before the clock begins
 
 import triton_ops_kernels as kernels
 from benchmarks.document import headed, save
-from benchmarks.many.many_figures import grades_of, merged, told_of, winners_of
 from benchmarks.many.many_seconds import seconds_by_device, timed_jobs
 from benchmarks.tuning.spaces import operation_of
 from triton_ops import Operation, TuneProblem, compare, release_processes, tune, tune_many
@@ -67,6 +66,7 @@ NAMED = {
 PLAIN = ("4096", "llama-8b-prefill")
 _PAIR_S = 2.0  # of the comparison of a winner with the best of all configs
 _LAST_ROW_S = 40.0  # that a part may take longer than its limit, to end what it has begun
+_WITHIN = 1.0  # percent
 _PARTS = ("many", "single", "fresh", "graded", "gpus")
 EVERY = replace(PRESETS["quick"], name="every", search="exhaustive", budget=Budget(), near=0.1, finalists=8, previews=0)
 
@@ -127,6 +127,53 @@ def main() -> int:
     results = json.loads(options.out.read_text())
     print(*told_of(results), sep="\n")
     return 0
+
+
+def merged(*paths: Path) -> dict[str, Any]:
+    """One document of several: the parts of all, the latest of each, and of `graded` the rows of all.
+
+    Each part says when and at which commit it was measured.
+    """
+    whole: dict[str, Any] = {}
+    for path in paths:
+        document = json.loads(path.read_text())
+        for part in (set(_PARTS) - {"graded"}) & document.keys():
+            document[part] = {"date": document["date"], "commit": document["commit"], **document[part]}
+        rows = {**whole.get("graded", {}).get("rows", {}), **document.get("graded", {}).get("rows", {})}
+        whole |= document
+        if rows:
+            whole["graded"] = grades_of(rows, len(document["problems"]))
+    return whole
+
+
+def winners_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What one run on one GPU has found, by problem."""
+    if "many" in document:
+        return dict(document["many"]["rows"])
+    return dict(document["gpus"]["rows"]["1 GPUs"]["problems"])
+
+
+def grades_of(rows: Mapping[str, Any], of: int) -> dict[str, Any]:
+    """How many winners are within 1 % of the best of all configs, with the rows."""
+    within = sum(row["behind_percent"] <= _WITHIN for row in rows.values())
+    return {"graded": len(rows), "of": of, "within": within, "rows": dict(rows)}
+
+
+def told_of(document: Mapping[str, Any]) -> list[str]:
+    """The figures in short."""
+    lines = [
+        f"{part}: {document[part]['wall_s']:.1f} s for {len(document[part]['rows'])} problems"
+        for part in ("many", "single", "fresh")
+        if "wall_s" in document.get(part, {})
+    ]
+    graded = document.get("graded", {})
+    if graded:
+        rows = graded["rows"].values()
+        within = sum(row["behind_percent"] <= _WITHIN for row in rows)
+        lines.append(f"graded: {within} of {len(rows)} winners within 1 % of the best of all configs")
+    if "speedup" in document.get("gpus", {}):
+        lines.append(f"gpus: {document['gpus']['speedup']:.2f} times as fast")
+    return lines
 
 
 def _begun(options: argparse.Namespace) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from typing import Any
 import triton
 
 from benchmarks.document import headed, save
-from benchmarks.model import fresh_spaces, plain_kernels, recorded_kernels, unseen_spaces
+from benchmarks.model import fresh_spaces, plain_kernels, unseen_spaces
 from benchmarks.model.model_quality import figures, read, recorded_model, resources_of, show, time_ms
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import kernel_work
@@ -64,11 +64,11 @@ def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
             TensorSpec((M, K), dtype), TensorSpec(right, dtype), TensorSpec((M, N), "bfloat16"), M, N, K, K, 1,
             *strides, N, 1,
         )  # fmt: skip
-        return TritonKernel(recorded_kernels.matmul, _tiles), Arguments(given)
+        return TritonKernel(plain_kernels.matmul_kernel, _tiles), Arguments(given)
     if kind in ("rms", "softmax"):
         rows, columns = shape
         x = TensorSpec((rows, columns), "bfloat16")
-        function = recorded_kernels.rmsnorm if kind == "rms" else recorded_kernels.softmax
+        function = plain_kernels.rmsnorm_kernel if kind == "rms" else plain_kernels.softmax_kernel
         return TritonKernel(function, _rows), Arguments(
             (x, x, rows, columns) if kind == "softmax" else (x, x, rows, columns, 1e-5)
         )

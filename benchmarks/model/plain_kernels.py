@@ -1,4 +1,8 @@
-"""Kernels on plain tensors as users write them, without declared work, and the problems and spaces to be recorded."""
+"""Kernels on plain tensors as users write them, without declared work, and the problems and spaces to be recorded.
+
+`matmul_kernel`, `rmsnorm_kernel` and `softmax_kernel` have the tiles, the accesses and the tunables of kernels whose
+spaces were recorded without their source.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,6 @@ import triton.language as tl
 from benchmarks.correctness.verdict_kernels import attention, by_row, layer_norm_kernel
 from benchmarks.kernels.layer_norm_backward import launch as layer_norm_backward
 from benchmarks.kernels.split_k import launch as split_in_two
-from benchmarks.model import recorded_kernels
 from triton_ops import LauncherKernel, Operation, TensorSpec, TritonKernel
 from triton_ops_kernels import load
 
@@ -152,6 +155,72 @@ def split_atomic_kernel(
 
 
 @triton.jit
+def matmul_kernel(
+    a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr,
+):  # fmt: skip
+    """The product of A and B, a tile of C per program, programs in groups of GM tile rows."""
+    pid = tl.program_id(0)
+    tile_rows, tile_columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    per_group = GM * tile_columns
+    first = pid // per_group * GM
+    here = min(tile_rows - first, GM)
+    row, column = first + pid % per_group % here, pid % per_group // here
+    rows, columns = (row * BM + tl.arange(0, BM)) % M, (column * BN + tl.arange(0, BN)) % N
+    inner = tl.arange(0, BK)
+    at_a = a + rows[:, None] * sam + inner[None, :] * sak
+    at_b = b + inner[:, None] * sbk + columns[None, :] * sbn
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(tl.cdiv(K, BK)):
+        left = tl.load(at_a, mask=inner[None, :] < K - k * BK, other=0.0)
+        right = tl.load(at_b, mask=inner[:, None] < K - k * BK, other=0.0)
+        total = tl.dot(left, right, total)
+        at_a += BK * sak
+        at_b += BK * sbk
+    out_rows, out_columns = row * BM + tl.arange(0, BM), column * BN + tl.arange(0, BN)
+    mask = (out_rows[:, None] < M) & (out_columns[None, :] < N)
+    tl.store(c + out_rows[:, None] * scm + out_columns[None, :] * scn, total.to(c.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def rmsnorm_kernel(x, y, rows, columns, eps, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """Each row over the root of its mean square, ROWS rows per program, each read twice in chunks."""
+    lanes = tl.arange(0, BLOCK)
+    for each in range(ROWS):
+        row = tl.program_id(0) * ROWS + each
+        squares = tl.zeros((BLOCK,), dtype=tl.float32)
+        for at in range(0, columns, BLOCK):
+            inside = (at + lanes < columns) & (row < rows)
+            values = tl.load(x + row * columns + at + lanes, mask=inside, other=0.0).to(tl.float32)
+            squares += values * values
+        scale = tl.rsqrt(tl.sum(squares) / columns + eps)
+        for at in range(0, columns, BLOCK):
+            inside = (at + lanes < columns) & (row < rows)
+            values = tl.load(x + row * columns + at + lanes, mask=inside, other=0.0).to(tl.float32)
+            tl.store(y + row * columns + at + lanes, (values * scale).to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def softmax_kernel(x, y, rows, columns, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """The softmax of each row, ROWS rows per program, each read twice in chunks."""
+    lanes = tl.arange(0, BLOCK)
+    for each in range(ROWS):
+        row = tl.program_id(0) * ROWS + each
+        top = float("-inf")
+        total = 0.0
+        for at in range(0, columns, BLOCK):
+            inside = (at + lanes < columns) & (row < rows)
+            values = tl.load(x + row * columns + at + lanes, mask=inside, other=float("-inf")).to(tl.float32)
+            new = tl.maximum(top, tl.max(values))
+            total = total * tl.exp(top - new) + tl.sum(tl.exp(values - new))
+            top = new
+        for at in range(0, columns, BLOCK):
+            inside = (at + lanes < columns) & (row < rows)
+            values = tl.load(x + row * columns + at + lanes, mask=inside, other=0.0).to(tl.float32)
+            tl.store(y + row * columns + at + lanes, (tl.exp(values - top) / total).to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def column_sum_kernel(x, out, rows, columns, BLOCK: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr):
     """out[columns] += the sums of ROWS * STEPS rows of BLOCK columns, by atomic additions."""
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -209,13 +278,11 @@ MATMUL_SPACE = {
 }  # fmt: skip
 ROW_SPACE = {"BLOCK": [2048, 256, 512, 1024, 4096, 8192], "ROWS": [1, 2, 4, 8], "num_warps": [4, 1, 2, 8, 16]}
 
-_by_rows = TritonKernel(
-    recorded_kernels.softmax, lambda meta: (triton.cdiv(meta["rows"], meta["ROWS"]),), outputs=("y",)
-)
+_by_rows = TritonKernel(softmax_kernel, lambda meta: (triton.cdiv(meta["rows"], meta["ROWS"]),), outputs=("y",))
 flash, flash_causal = _flash(False), _flash(True)
 matmul = Operation(
     "plain_matmul",
-    TritonKernel(recorded_kernels.matmul, lambda meta: (_tiles(meta),), outputs=("c",)),
+    TritonKernel(matmul_kernel, lambda meta: (_tiles(meta),), outputs=("c",)),
     MATMUL_SPACE,
     lambda M=4096, N=4096, K=4096, dtype="bfloat16": _strided(M, N, K, dtype),
     dtypes=("bfloat16", "float16", "float8_e4m3fn"),
@@ -257,7 +324,7 @@ softmax = Operation(
 )
 rmsnorm = Operation(
     "plain_rmsnorm",
-    TritonKernel(recorded_kernels.rmsnorm, lambda meta: (triton.cdiv(meta["rows"], meta["ROWS"]),), outputs=("y",)),
+    TritonKernel(rmsnorm_kernel, lambda meta: (triton.cdiv(meta["rows"], meta["ROWS"]),), outputs=("y",)),
     ROW_SPACE,
     lambda rows=8192, columns=4096, dtype="bfloat16": _rows(rows, columns, dtype, eps=1e-5),
     dtypes=("bfloat16", "float16", "float32"),

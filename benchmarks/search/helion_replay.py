@@ -32,17 +32,19 @@ from helion.autotuner.effort_profile import get_effort_profile
 from helion.autotuner.external import _ExternalKernelAdapter, create_user_config_spec
 from helion.exc import NoConfigFound
 
-from benchmarks.search.helion_mapping import Kind, key_of, kinds_of
-from benchmarks.search.missing import main
 from benchmarks.search.recorded import (
     INFINITE,
     Enough,
+    Kind,
     Table,
     best_ms,
     first_within,
     fraction,
+    key_of,
+    kinds_of,
     reach,
     read_cache,
+    replayed,
     share,
 )
 
@@ -56,7 +58,7 @@ class Search:
     Attributes:
         name: Helion's name of it.
         sizes: What differs from full effort.
-        kinds: Tunable to the fragment that it is declared by, against helion_mapping.py.
+        kinds: Tunable to the fragment that it is declared by, against recorded.py.
     """
 
     name: str
@@ -175,4 +177,4 @@ def summary(path: Path, search: str, budgets: Sequence[int], seeds: int) -> dict
 
 
 if __name__ == "__main__":
-    main(str(__doc__).splitlines()[0], list(SEARCHES), ["LFBOTreeSearch"], "10,25,50,100,200", summary)
+    replayed(str(__doc__).splitlines()[0], list(SEARCHES), ["LFBOTreeSearch"], "10,25,50,100,200", summary)

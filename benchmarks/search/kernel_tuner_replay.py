@@ -25,8 +25,7 @@ import numpy as np
 from kernel_tuner import interface, util
 from kernel_tuner.searchspace import Searchspace
 
-from benchmarks.search.missing import main
-from benchmarks.search.recorded import best_ms, first_within, fraction, milliseconds, reach, read_cache, share
+from benchmarks.search.recorded import best_ms, first_within, fraction, milliseconds, reach, read_cache, replayed, share
 
 STRATEGIES = (
     "random_sample",
@@ -119,4 +118,4 @@ def summary(path: Path, strategy: str, budgets: list[int], seeds: int) -> dict[s
 
 
 if __name__ == "__main__":
-    main(str(__doc__).splitlines()[0], STRATEGIES, STRATEGIES, "25,50,100,200", summary)
+    replayed(str(__doc__).splitlines()[0], STRATEGIES, STRATEGIES, "25,50,100,200", summary)

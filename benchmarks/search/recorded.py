@@ -1,11 +1,25 @@
-"""What a replay of another package's search needs beside that package: recordings as tables, and its runs summed up."""
+"""What a replay of another package's search needs beside that package.
+
+Recordings as tables that answer a search, its runs summed up, the command line of a replay, and recorded tunables as
+what a user of Helion would declare them to be. Of these kinds of tunables the first rule that fits counts:
+
+1. one value: a constant of the kernel, not declared;
+2. 0 and 1: a flag;
+3. numbers that name a method: a choice;
+4. all powers of two from the least to the largest: a power of two, as a block size where the name says so;
+5. all whole numbers from the least to the largest: an integer range;
+6. anything else, multiples of 16 among it: a choice.
+
+Every default is Helion's own for a user who gives none: off, the least value, the first choice.
+"""
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +27,10 @@ from typing import Any
 import numpy as np
 
 INFINITE = float("inf")
+Summary = Callable[[Path, str, Sequence[int], int], dict[str, Any]]
+"""From a recording, a search, numbers of evaluations and of seeds to an entry of the results."""
+_METHODS = frozenset({"between_method", "use_method"})  # point in polygon: which of several algorithms
+_BLOCKS = frozenset({"BM", "BN", "BK", "BLOCK", "ROWS", "MWG", "NWG"})  # extents of a tile, beside block_size_…
 
 
 def read_cache(path: Path) -> dict[str, Any]:
@@ -112,3 +130,88 @@ class Table:
                 raise Enough
             self.asked[key] = milliseconds(self.content["cache"][key]["time"])
         return self.asked[key]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one tunable is declared.
+
+    Attributes:
+        name: constant, flag, choice, power, block or range.
+        values: What the recording has, in its order.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+
+    def recorded(self, value: Any) -> Any:
+        """The recording's value for the one that a search chose: it writes flags as numbers."""
+        return int(value) if self.name == "flag" else value
+
+
+def kind_of(name: str, values: Sequence[Any]) -> Kind:
+    """The kind of the tunable `name` that takes `values`, all of them numbers."""
+    ordered = sorted(values)
+    least = ordered[0]
+    if len(ordered) == 1:
+        kind = "constant"
+    elif ordered == [0, 1]:
+        kind = "flag"
+    elif name in _METHODS:
+        kind = "choice"
+    elif least > 0 and not least & least - 1 and ordered == [least << n for n in range(len(ordered))]:
+        kind = "block" if name in _BLOCKS or name.startswith("block_size") else "power"
+    elif ordered == list(range(least, ordered[-1] + 1)):
+        kind = "range"
+    else:
+        kind = "choice"
+    return Kind(kind, tuple(values))
+
+
+def kinds_of(tunables: Mapping[str, Sequence[Any]]) -> dict[str, Kind]:
+    """The kind of every tunable, in the recording's order."""
+    return {name: kind_of(name, values) for name, values in tunables.items()}
+
+
+def key_of(kinds: Mapping[str, Kind], config: Mapping[str, Any]) -> str:
+    """The recording's key of a config that a search chose; constants are filled in."""
+    values = (
+        kind.values[0] if kind.name == "constant" else kind.recorded(config[name]) for name, kind in kinds.items()
+    )
+    return ",".join(map(str, values))
+
+
+def replayed(about: str, searches: Sequence[str], usual: Sequence[str], trials: str, summary: Summary) -> None:
+    """Run what is asked for and not there yet.
+
+    Args:
+        about: What the script does, for its help.
+        searches: Those that there are.
+        usual: Those that run if none is named.
+        trials: Numbers of evaluations, separated by commas, if none are named.
+        summary: Runs one search on one recording; its entry's `search` ends in the search's name.
+    """
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("recordings", nargs="+", type=Path)
+    parser.add_argument("--search", action="append", choices=searches, help=f"may be repeated; usual: {len(usual)}")
+    parser.add_argument("--trials", default=trials)
+    parser.add_argument("--seeds", type=int, default=25)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    entries = json.loads(options.out.read_text())["spaces"] if options.out.exists() else []
+    finished = {(entry["file"], entry["search"].split()[-1]) for entry in entries}
+    budgets = sorted(int(text) for text in options.trials.split(","))
+    for search in options.search or usual:
+        for path in options.recordings:
+            if (path.name, search) in finished:
+                continue
+            entry = summary(path, search, budgets, options.seeds)
+            entries.append(entry)
+            options.out.write_text(json.dumps({"spaces": entries}, indent=1) + "\n")
+            print(_line(entry), flush=True)
+
+
+def _line(entry: dict[str, Any]) -> str:
+    means = {budget: reached["mean"] for budget, reached in entry["budgets"].items()}
+    counts = {name: round(entry[name]["mean"]) for name in ("evaluated", "refused") if name in entry}
+    return f"{entry['search']:38} {entry['file']:32} {means} {counts or ''} {entry['overhead_ms']} ms each"

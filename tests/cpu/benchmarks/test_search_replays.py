@@ -6,10 +6,9 @@ import json
 import pytest
 from benchmarks.model.model_quality import recorded_model
 from benchmarks.search import recorded
-from benchmarks.search.helion_mapping import key_of, kind_of, kinds_of
-from benchmarks.search.recorded import Enough, Table
+from benchmarks.search.derived import stripped
+from benchmarks.search.recorded import Enough, Table, key_of, kind_of, kinds_of
 from benchmarks.search.table import OWN, PUBLIC, groups, means, read, table
-from benchmarks.search.tunables_only import stripped
 from hypothesis import given
 from hypothesis import strategies as st
 
