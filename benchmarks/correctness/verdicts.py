@@ -28,11 +28,13 @@ import torch
 from examples.softmax import softmax
 
 import triton_ops_kernels as kernels
-from benchmarks.correctness.closed_references import CLOSED, attention_with_casts, products
 from benchmarks.correctness.verdict_kernels import (
     ATTENTION_FAULTS,
+    CLOSED,
     MATMUL_FAULTS,
     attention,
+    attention_with_casts,
+    closed_product,
     gelu,
     layer_norm,
     product,
@@ -140,7 +142,7 @@ def faults_part(cache: str, device: str, closed: bool = False) -> dict[str, Any]
     rows = []
     for operation, shape, faults, tiles, close in (
         (attention, FAULTY_SHAPE, ATTENTION_FAULTS, ATTENTION_TILES, attention_with_casts),
-        (product, (1024, 1024, 1000), MATMUL_FAULTS, MATMUL_TILES, products),
+        (product, (1024, 1024, 1000), MATMUL_FAULTS, MATMUL_TILES, closed_product),
     ):
         arguments = normal(operation.materialise(operation.problem(shape, "bfloat16"), device).keyword)
         reference = close(arguments) if closed else None

@@ -5,10 +5,8 @@ Each has a space that is small enough to be tried whole: at most 40 configs.
 
 from __future__ import annotations
 
-from benchmarks.kernels.descriptors import device_matmul, host_matmul, specialized_matmul
-from benchmarks.kernels.gluon_matmul import gluon_matmul
 from benchmarks.kernels.layer_norm_backward import layer_norm_backward
-from benchmarks.kernels.split_k import split_k_matmul
+from benchmarks.kernels.matmul import device_matmul, gluon_matmul, host_matmul, specialized_matmul, split_k_matmul
 from triton_ops import Operation
 
 KINDS: dict[str, Operation] = {

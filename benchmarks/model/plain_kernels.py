@@ -15,7 +15,7 @@ import triton.language as tl
 
 from benchmarks.correctness.verdict_kernels import attention, by_row, layer_norm_kernel
 from benchmarks.kernels.layer_norm_backward import launch as layer_norm_backward
-from benchmarks.kernels.split_k import launch as split_in_two
+from benchmarks.kernels.matmul import launch as split_in_two
 from triton_ops import LauncherKernel, Operation, TensorSpec, TritonKernel
 from triton_ops_kernels import load
 

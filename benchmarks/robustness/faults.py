@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.document import headed, save
-from benchmarks.robustness.kills import killed_often
 from benchmarks.robustness.planted import ON_CPU, ON_CUDA, fault_of, product, product_space, sums
-from benchmarks.robustness.process_faults import GOOD, sums_space
-from benchmarks.robustness.workers import workers_of
+from benchmarks.robustness.process_faults import GOOD, sums_space, workers_of
+from benchmarks.robustness.process_kills import killed_often
 from triton_ops import TuningResult, release_processes, tune
 from triton_ops.device import probe
 from triton_ops.request import Patience

@@ -1,11 +1,14 @@
-"""What a config can do to its process, in a module without torch: a worker for it starts in a fifth of the time."""
+"""What a config can do to its process, and workers found from outside; without torch, so that workers start at once."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 from triton_ops import ConfigSpace, Status
 
@@ -56,3 +59,28 @@ def sums_space(faults) -> ConfigSpace:
     good = [{"ms": ms, "fault": GOOD} for ms in TIMES_MS]
     planted = [{"ms": TIMES_MS[0] / 2, "fault": fault} for fault in faults]
     return ConfigSpace.from_configs([good[-1], *good[:-1], *planted])
+
+
+def workers_of(parent: int) -> list[int]:
+    """Worker processes of a process that are alive."""
+    return [pid for pid in _children(parent) if b"triton_ops.evaluation.worker" in _command(pid)]
+
+
+def _children(parent: int) -> Iterator[int]:
+    """Processes that a process has started, and that have not ended."""
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, IndexError):
+            if entry.name.isdigit():
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[1]) == parent and fields[0] != "Z":
+                    yield int(entry.name)
+
+
+def _command(pid: int) -> bytes:
+    """The command of a process; one that is just being started has none for a moment."""
+    with contextlib.suppress(OSError):  # it has ended
+        for _ in range(100):
+            if words := Path(f"/proc/{pid}/cmdline").read_bytes():
+                return words
+            time.sleep(0.01)
+    return b""

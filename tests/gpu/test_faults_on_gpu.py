@@ -23,7 +23,7 @@ if gpu_missing() is None:
     import torch
     from benchmarks.robustness.faults import PATIENCE, planted_run
     from benchmarks.robustness.planted import product, product_space
-    from benchmarks.robustness.workers import workers_of
+    from benchmarks.robustness.process_faults import workers_of
 
     import triton_ops_kernels as kernels
     from triton_ops import Status, release_processes, tune

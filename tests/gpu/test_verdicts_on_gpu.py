@@ -55,7 +55,7 @@ def test_planted_faults_of_a_product_are_wrong_at_every_tile(tmp_path):
 
 def test_gated_mlps_are_right_against_a_reference_that_closes_over_its_tensors(tmp_path):
     """The reference rounds both products; the kernel does not, and is nearer to the golden result."""
-    from benchmarks.correctness.closed_references import gated_mlp
+    from benchmarks.correctness.verdict_kernels import closed_gated_mlp
     from benchmarks.correctness.verdicts import normal
 
     import triton_ops_kernels as kernels
@@ -64,7 +64,7 @@ def test_gated_mlps_are_right_against_a_reference_that_closes_over_its_tensors(t
     problem = operation.problem((512, 1024, 1024), "bfloat16")
     given = normal(operation.materialise(problem, "cuda").keyword)
     space = [dict(config) for config in list(operation.space_for(problem))[::80]]
-    result = tuned(operation, tmp_path, kwargs=given, space=space, reference=gated_mlp(given))
+    result = tuned(operation, tmp_path, kwargs=given, space=space, reference=closed_gated_mlp(given))
     assert "wrong" not in result.totals
     assert result.verified == "the reference in float64"
 

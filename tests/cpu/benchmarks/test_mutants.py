@@ -10,8 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from benchmarks.robustness.mutants import CONFINED, EQUIVALENT, PACKAGE, PROJECT, drawn
-from benchmarks.robustness.wrong_changes import changes_in
+from benchmarks.robustness.mutants import CONFINED, EQUIVALENT, PACKAGE, PROJECT, changes_in, drawn
 
 SOURCE = '''
 """A text with 1 < 2."""

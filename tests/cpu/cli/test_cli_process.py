@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.robustness.kills import PROGRAM
+from benchmarks.robustness.process_kills import PROGRAM
 
 import triton_ops
 from tests.limits import ENOUGH_S

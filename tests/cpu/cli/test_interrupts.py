@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from benchmarks.robustness.kills import PROGRAM
+from benchmarks.robustness.process_kills import PROGRAM
 
 from tests.cpu.ship.test_serving import record_of
 from tests.limits import eventually

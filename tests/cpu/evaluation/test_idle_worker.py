@@ -23,8 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from benchmarks.robustness.process_faults import nap, sums_space
-from benchmarks.robustness.workers import workers_of
+from benchmarks.robustness.process_faults import nap, sums_space, workers_of
 
 from tests.limits import ENOUGH_S, eventually
 from triton_ops import release_processes, tune
@@ -458,7 +457,7 @@ ENDS = """
 import os, sys, threading
 from triton_ops import tune
 from benchmarks.robustness.process_faults import nap, sums_space
-from benchmarks.robustness.workers import workers_of
+from benchmarks.robustness.process_faults import workers_of
 
 tune(nap, space=sums_space([]), isolate=True, device="cpu", keep=False)
 print(*workers_of(os.getpid()), flush=True)

@@ -15,10 +15,9 @@ import time
 from contextlib import closing
 
 import pytest
-from benchmarks.robustness.kills import CONFIGS, WINNER, Tune, gone, killed
 from benchmarks.robustness.planted import ON_CPU, fault_of, sums
-from benchmarks.robustness.process_faults import GOOD, PROCESS_FAULTS, nap, sums_space
-from benchmarks.robustness.workers import workers_of
+from benchmarks.robustness.process_faults import GOOD, PROCESS_FAULTS, nap, sums_space, workers_of
+from benchmarks.robustness.process_kills import CONFIGS, WINNER, Tune, gone, killed
 
 from tests.limits import SharedLimit, eventually
 from tests.torchless import (

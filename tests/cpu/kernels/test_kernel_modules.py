@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from benchmarks.correctness.random_cases import INTERPRETED, drawn_shape
+from benchmarks.correctness.random_shapes import INTERPRETED, drawn_shape
 
 import triton_ops
 import triton_ops_kernels as kernels

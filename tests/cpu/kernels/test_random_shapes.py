@@ -6,8 +6,18 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from benchmarks.correctness.random_cases import INTERPRETED, ON_A_GPU, Case, cases, drawn_shape
-from benchmarks.correctness.random_shapes import BOUNDS, launched, main, spoil, wrong
+from benchmarks.correctness.random_shapes import (
+    BOUNDS,
+    INTERPRETED,
+    ON_A_GPU,
+    Case,
+    cases,
+    drawn_shape,
+    launched,
+    main,
+    spoil,
+    wrong,
+)
 
 import triton_ops_kernels as kernels
 from triton_ops.benchmark import check_result

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.robustness.workers import workers_of
+from benchmarks.robustness.process_faults import workers_of
 
 from tests.limits import ENOUGH_S, eventually
 from triton_ops import (

@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from benchmarks.robustness.workers import workers_of
+from benchmarks.robustness.process_faults import workers_of
 
 from tests import compiled_models as models
 from tests.compiled_models import Gated, gated
