@@ -24,7 +24,7 @@ from typing import Any
 import triton
 
 from benchmarks.document import headed, save
-from benchmarks.model import fresh_spaces, plain_kernels, unseen_spaces
+from benchmarks.model import held_out_spaces, plain_kernels
 from benchmarks.model.model_quality import figures, read, recorded_model, resources_of, show, time_ms
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import kernel_work
@@ -46,7 +46,7 @@ _MEANT = ("spearman", "best_of_1", "best_of_5", "best_of_10")  # figures that ha
 def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
     """A kernel like the recorded one, with its arguments; None for another kind of kernel."""
     kind, shape = recording.get("kind"), [int(extent) for extent in recording.get("shape") or ()]
-    every = (*plain_kernels.SPACES, *fresh_spaces.SPACES, *unseen_spaces.SPACES)
+    every = (*plain_kernels.SPACES, *held_out_spaces.FRESH, *held_out_spaces.UNSEEN)
     for operation in (space.operation for space in every if set(space.space) == set(recording["space"])):
         if operation.name == kind:
             dtype = dtype_name(recording["family"].removeprefix(f"{kind}_")) if operation.dtypes else None

@@ -3,9 +3,9 @@
     python -m benchmarks.model.record_kernels --out FOLDER --limit-s 400
     python -m benchmarks.model.record_kernels --out FOLDER --only flash_d64 layer_norm
 
-The spaces are those of `benchmarks/model/plain_kernels.py`, in their order there, and with `--fresh` or `--unseen`
-those of `fresh_spaces.py` or `unseen_spaces.py`. A recording is written when it is done, and nothing is begun that
-would probably end after the limit.
+The spaces are those of `benchmarks/model/plain_kernels.py`, in their order there, and with `--fresh` or `--unseen` a
+set of `held_out_spaces.py`. A recording is written when it is done, and nothing is begun that would probably end after
+the limit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 import traceback
 from pathlib import Path
 
-from benchmarks.model import fresh_spaces, plain_kernels, unseen_spaces
+from benchmarks.model import held_out_spaces, plain_kernels
 from benchmarks.model.plain_kernels import Recorded
 from triton_ops.exceptions import TritonKernelError
 from triton_ops_lab.recording import record, write_recording
@@ -56,7 +56,7 @@ def all_recorded(options: argparse.Namespace, spaces: list[Recorded]) -> None:
 def main() -> None:
     """Record what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sets = (plain_kernels.SPACES, fresh_spaces.SPACES, unseen_spaces.SPACES)
+    sets = (plain_kernels.SPACES, held_out_spaces.FRESH, held_out_spaces.UNSEEN)
     plain, fresh, unseen = ([space.name for space in spaces] for spaces in sets)
     every = {space.name: space for spaces in sets for space in spaces}
     parser.add_argument("--out", type=Path, default=Path("recordings"), metavar="FOLDER")

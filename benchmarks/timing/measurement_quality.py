@@ -4,7 +4,7 @@
 
 Everything is compiled first, so that only selection is graded. Whole selections are repeated in fresh processes with
 the runner's own search and race; an oracle races whatever any of them liked for at least 200 rounds over at least
-three more processes; `triton.testing.do_bench` (25 + 100 ms) and the minimum of 100 runs go over the same configs.
+three more processes; `triton.testing.do_bench` (25 + 100 ms) goes over the same configs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -37,7 +36,6 @@ from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Rounds, Standing, guard_for
-from triton_ops.timing.race_statistics import robust_sigma
 from triton_ops.values import Measurement, Status
 
 EFFORT = Effort.named("exhaustive")
@@ -98,45 +96,9 @@ class Ground:
         rounds.run(list(arms.values()), ORACLE_ROUNDS)
         return {"mode": evaluator.shared_timer.timer.mode, "rows": {text: arm.values_ms for text, arm in arms.items()}}
 
-    def injected(self, share: float, repeats: int) -> dict:
-        """How often a race finds a launch that was made `share` slower by a spinning kernel behind it."""
-        evaluator = self.evaluator()
-        launch = evaluator.subject.launch(self.executables[self.default]).started()
-        plain = evaluator.shared_timer.start(launch).prepare(launch)
-        base_ms = statistics.median(plain.take(evaluator.shared_timer.timer, 50))
-        cycles = int(share * base_ms * 1.9e6)
-        for _ in range(6):  # the spin's own launch takes time as well: calibrate what is added
-            slowed = evaluator.shared_timer.timer.prepare(_slowed(launch, cycles))
-            pair = [Arm(plain, 10), Arm(slowed, 10)]
-            Rounds(timer=evaluator.shared_timer.timer, rng=random.Random(1)).run(pair, 30)
-            difference = statistics.median(Measurement.contrasts(pair[1].values_ms, pair[0].values_ms))
-            if abs(difference - share) < 0.1 * share:
-                break
-            cycles = max(int(cycles + (share - difference) * base_ms * 1.9e6), 1)
-        hits = 0
-        visits = EFFORT.race.samples(base_ms * plain.launches)
-        for seed in range(repeats):
-            pair = [Arm(plain, visits), Arm(slowed, visits)]
-            rounds = Rounds(timer=evaluator.shared_timer.timer, rng=random.Random(seed))
-            rounds.race(pair, replace(EFFORT.race, seconds=2.0))
-            rows_ms = {place: arm.values_ms for place, arm in enumerate(pair)}
-            hits += Standing(rows_ms=rows_ms, preference={0: (1,), 1: (0,)}).decision.ties == (0,)
-        return {"asked": share, "added": difference, "found": hits, "of": repeats}
-
-
-def _slowed(launch, cycles: int):
-    def with_spin(call):
-        def run():
-            call()
-            torch.cuda._sleep(cycles)
-
-        return run
-
-    return replace(launch, call=with_spin(launch.call), others=tuple(with_spin(c) for c in launch.others))
-
 
 def baseline(space: str) -> dict:
-    """do_bench and an Inductor-like minimum over every config, one pass each: seconds and picks."""
+    """`do_bench` over every config, one pass: its seconds and its pick."""
     _, arguments, executables, _ = loaded(space)
     calls = {config: executable.bind(arguments) for config, executable in executables.items()}
     for call in calls.values():
@@ -146,27 +108,11 @@ def baseline(space: str) -> dict:
     start = time.monotonic()
     bench_ms = {config: triton.testing.do_bench(calls[config], warmup=25, rep=100) for config in order}
     do_bench_s = time.monotonic() - start
-    start = time.monotonic()
-    least_ms = {config: _least(calls[config]) for config in order}
-    least_s = time.monotonic() - start
     return {
         "space": space,
         "do_bench_s": do_bench_s,
         "do_bench_pick": min(order, key=bench_ms.__getitem__).text,
-        "least_of_100_s": least_s,
-        "least_of_100_pick": min(order, key=least_ms.__getitem__).text,
     }
-
-
-def _least(call) -> float:
-    """Minimum of up to 100 flushed runs within 25 ms."""
-    from triton_ops.timing import Launch
-    from triton_ops.timing.gpu_timers import EventTimer
-
-    timer = EventTimer(cache="flushed")
-    sampler = timer.prepare(Launch(call))
-    estimate = sampler.take(timer, 5)
-    return min(sampler.take(timer, min(max(int(25 / statistics.median(estimate)), 1), 100)))
 
 
 def graded(selections: list[dict], oracle: dict) -> dict:
@@ -201,12 +147,6 @@ def graded(selections: list[dict], oracle: dict) -> dict:
     }
 
 
-def spread_of_short(oracle: dict) -> float:
-    """Robust spread of a short kernel's round-centred medians."""
-    centres = [statistics.median(column) for column in zip(*oracle.values(), strict=True)]
-    return statistics.median(robust_sigma(Measurement.contrasts(row, centres)) for row in oracle.values())
-
-
 def child(*arguments: str) -> dict:
     """Run this script in a fresh process and read the JSON it prints last."""
     process = subprocess.run(
@@ -239,8 +179,6 @@ def work_as_child(options) -> dict:
             rows[space] = Ground(space).oracle(configs, options.seed)
             torch.cuda.empty_cache()
         return rows
-    if options.part == "power":
-        return {space: Ground(space).injected(0.02, options.repeats) for space in options.spaces if "rms" not in space}
     return {space: baseline(space) for space in options.spaces}
 
 
@@ -252,11 +190,10 @@ def main() -> None:
     parser.add_argument("--spaces", nargs="*", default=list(SPACES))
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=9, help="selections per process and space")
-    parser.add_argument("--part", choices=["select", "oracle", "baseline", "power"])
-    parser.add_argument("--stages", default="compile,select,oracle,baseline,power")
+    parser.add_argument("--part", choices=["select", "oracle", "baseline"])
+    parser.add_argument("--stages", default="compile,select,oracle,baseline")
     parser.add_argument("--state", type=Path, default=Path("/tmp/measurement_quality.json"))
     parser.add_argument("--configs")
-    parser.add_argument("--theirs", type=Path, help="an earlier result: its figures of do_bench, without `baseline`")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.part:
@@ -292,12 +229,12 @@ def grade(options) -> None:
             path.write_text(json.dumps(configs))
             parts = [child(*common, "--part", "oracle", "--configs", str(path), "--seed", str(n)) for n in range(3)]
             state["oracle"] = {s: {t: [v for p in parts for v in p[s]["rows"][t]] for t in configs[s]} for s in configs}
-            state["parts"] = {s: [p[s]["rows"] for p in parts] for s in configs}
         else:
-            state[stage] = child(*common, "--part", stage, "--repeats", "40")
+            measured = {"date": headed("", None)["date"], "commit": options.commit or commit_here()}
+            state |= {"baseline": child(*common, "--part", stage), "baseline_measured": measured}
         options.state.write_text(json.dumps(state))
         print(stage, f"{time.monotonic() - start:.1f} s", flush=True)
-    if "oracle" in state and ("baseline" in state or options.theirs):
+    if "oracle" in state and "baseline" in state:
         write(options, state)
 
 
@@ -311,48 +248,14 @@ def _liked(state: dict, space: str) -> list[str]:
     return [text for text, _ in likes.most_common(10)]
 
 
-def process_sigma(parts: list[dict]) -> float:
-    """Spread of a config's contrast to the others from process to process."""
-    texts = list(parts[0])
-    level = []
-    for part in parts:
-        centres = [statistics.median(column) for column in zip(*part.values(), strict=True)]
-        level.append({text: statistics.median(Measurement.contrasts(part[text], centres)) for text in texts})
-    return statistics.median(statistics.stdev(medians[text] for medians in level) for text in texts)
-
-
-_THEIRS = ("do_bench_s", "do_bench_regret", "least_of_100_s", "least_of_100_regret")
-
-
-def beside(options, state: dict, grades: dict) -> tuple[dict, dict]:
-    """Per space the figures of other ways to choose, and when they were measured.
-
-    They are none of this package's: a run without the stage `baseline` takes them from an earlier result.
-    """
-    if "baseline" not in state:
-        earlier = json.loads(options.theirs.read_text())
-        figures = {space: {name: earlier["spaces"][space][name] for name in _THEIRS} for space in grades}
-        return figures, earlier["do_bench_measured"]
-    figures = {}
-    for space, grade_of_space in grades.items():
-        reference, regret = state["baseline"][space], grade_of_space["regret"]
-        figures[space] = {
-            "do_bench_s": reference["do_bench_s"],
-            "do_bench_regret": regret.get(reference["do_bench_pick"]),  # None: it is not among the top candidates
-            "least_of_100_s": reference["least_of_100_s"],
-            "least_of_100_regret": regret.get(reference["least_of_100_pick"]),
-        }
-    return figures, {"date": headed("", options.commit)["date"], "commit": options.commit or commit_here()}
-
-
 def write(options, state: dict) -> None:
     """Grade what the state holds, and write the result."""
     by_space = {s: [x for x in state["selections"] if x["space"] == s] for s in options.spaces}
     grades = {s: graded(by_space[s], state["oracle"][s]) for s in options.spaces}
-    theirs, origin = beside(options, state, grades)
     for space, grade_of_space in grades.items():
-        del grade_of_space["regret"]
-        grade_of_space.update(theirs[space])
+        theirs, regret = state["baseline"][space], grade_of_space.pop("regret")
+        grade_of_space["do_bench_s"] = theirs["do_bench_s"]
+        grade_of_space["do_bench_regret"] = regret.get(theirs["do_bench_pick"])  # None: not among the top candidates
         grade_of_space["share_of_do_bench"] = grade_of_space["seconds_median"] / grade_of_space["do_bench_s"]
     good = sum(g["within_1pct"] for g in grades.values())
     count = sum(g["repeats"] for g in grades.values())
@@ -363,10 +266,7 @@ def write(options, state: dict) -> None:
         "commits": state.get("commits"),  # of the selections, by space: states of several runs can be put together
         "pooled": {"within_1pct": good, "of": count, "wilson_low": wilson(good, count).low},
         "spaces": grades,
-        "do_bench_measured": origin,
-        "power": state.get("power"),
-        "short_kernel_spread": {s: spread_of_short(state["oracle"][s]) for s in options.spaces if "rms" in s},
-        "process_sigma": {s: process_sigma(state["parts"][s]) for s in options.spaces},
+        "do_bench_measured": state["baseline_measured"],
         "compile_s": state.get("compile_s"),
         "selections": state["selections"],
     }

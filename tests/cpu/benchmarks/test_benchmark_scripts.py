@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from benchmarks.correctness import random_shapes
-from benchmarks.model import fresh_spaces, plain_kernels, unseen_spaces
+from benchmarks.model import held_out_spaces, plain_kernels
 from benchmarks.tuning import bucket_regret
 
 from tests.bounded import bounded
@@ -72,7 +72,7 @@ def test_what_tests_for_a_gpu_import_where_there_is_one_is_there(monkeypatch):
 
 
 def test_each_space_to_be_recorded_has_a_name_a_problem_and_its_default_first():
-    spaces = (*plain_kernels.SPACES, *fresh_spaces.SPACES, *unseen_spaces.SPACES)
+    spaces = (*plain_kernels.SPACES, *held_out_spaces.FRESH, *held_out_spaces.UNSEEN)
     assert len({space.name for space in spaces}) == len(spaces) >= 70
     for space in spaces:
         configs = ConfigSpace.from_user(space.space)
