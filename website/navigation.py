@@ -52,6 +52,7 @@ SECTIONS = {
     "Reference": (
         "reference/cli",
         "reference/commands",
+        "reference/documents",
         "reference/lint",
         "reference/rules",
         "reference/files",

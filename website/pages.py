@@ -7,6 +7,7 @@ from pathlib import Path
 
 from website.api import api_pages
 from website.commands import commands_page
+from website.json_documents import documents_page
 from website.navigation import contents
 from website.repository import pages_of_the_repository, pictures
 from website.rules import rules_page
@@ -15,8 +16,9 @@ from website.rules import rules_page
 def lay_out(folder: Path) -> None:
     """Write every page and picture below `folder`, which is removed before."""
     shutil.rmtree(folder, ignore_errors=True)
-    made = {"reference/commands.md": commands_page(), "reference/rules.md": rules_page()}
-    pages = {**pages_of_the_repository(), **api_pages(), **made}
+    made = {"commands": commands_page(), "documents": documents_page(), "rules": rules_page()}
+    references = {f"reference/{name}.md": text for name, text in made.items()}
+    pages = {**pages_of_the_repository(), **api_pages(), **references}
     pages["index.md"] += contents()
     wanted = {place: text.encode() for place, text in pages.items()}
     wanted |= {place: path.read_bytes() for place, path in pictures().items()}

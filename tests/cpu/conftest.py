@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from website.schemas import fault
 
 from tests.forking import Lender
 from tests.interpreter import Interpreter
@@ -49,6 +51,8 @@ def cli(capsys, monkeypatch, tmp_path):
         capsys.readouterr()
         code = main([str(word) for word in words])
         out, err = capsys.readouterr()
+        if "--json" in words and out.startswith("{"):
+            assert fault(json.loads(out)) == ""  # is what its schema says
         return Ran(code, out, DOUBT.sub("", err))
 
     yield run
