@@ -38,9 +38,23 @@ def idle_host(monkeypatch):
 
 @pytest.fixture
 def cli(capsys, monkeypatch, tmp_path):
-    """Runs `triton-ops` with the given words in this process; `columns` is the width of its terminal."""
-    from triton_ops.cli.app import main
+    """Runs `triton-ops` with the given words in this process; `columns` is the width of its terminal.
 
+    The document of each command, printed or not, is held to its schema.
+    """
+    from triton_ops.base import storable
+    from triton_ops.cli.app import main
+    from triton_ops.terminal import Facts
+
+    faults, written = [], Facts.written
+
+    def checked(facts):
+        code = written(facts)
+        if facts._data != ():  # a command that writes a file has no document
+            faults.extend(filter(None, [fault(json.loads(json.dumps(storable(facts.document))))]))
+        return code
+
+    monkeypatch.setattr(Facts, "written", checked)
     before = set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
@@ -51,8 +65,7 @@ def cli(capsys, monkeypatch, tmp_path):
         capsys.readouterr()
         code = main([str(word) for word in words])
         out, err = capsys.readouterr()
-        if "--json" in words and out.startswith("{"):
-            assert fault(json.loads(out)) == ""  # is what its schema says
+        assert faults == [], "a document is not what its schema says"
         return Ran(code, out, DOUBT.sub("", err))
 
     yield run
