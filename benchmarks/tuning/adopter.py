@@ -36,8 +36,7 @@ from typing import Any
 import torch
 
 from benchmarks.document import commit_here, headed, save
-from benchmarks.tuning.third_party import MODES, Contender, compared, side_by_side, tuned_seconds
-from benchmarks.tuning.third_party_cases import answer
+from benchmarks.tuning.third_party import MODES, Contender, answer, compared, side_by_side, tuned_seconds
 from triton_ops.records import Lockfile, lock_of, store_in
 
 PACKAGE = "late_interaction_kernels"

@@ -7,8 +7,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from benchmarks.tuning.third_party import Contender, chosen, merged, side_by_side, summary, tuned_seconds
-from benchmarks.tuning.third_party_cases import CASES
+from benchmarks.tuning.third_party import CASES, Contender, chosen, merged, side_by_side, summary, tuned_seconds
 
 PROCESS = """
 import pickle, sys, time
