@@ -68,13 +68,13 @@ def headline_table() -> str:
             f"`triton.autotune`: {cold['triton']['wall_s']:.0f} s", cold["device"], cold["date"],
         ),
         (
-            "a default tune of it: median time", f"{statistics.median(tune['decided_s']):.1f} s",
+            "a default tune of this product: median time", f"{statistics.median(tune['decided_s']):.1f} s",
             f"{tune['within_1_percent']} of {tune['runs']} winners within 1 % of the best",
             tune["device"], tune["date"],
         ),
         (
             f"first use of {packages['kernels']} kernels of fla-core and liger-kernel",
-            f"{packages['tuned_s']['ours']:.0f} s; {slower} of them slower",
+            f"{packages['tuned_s']['ours']:.0f} s; {slower} took longer",
             f"`triton.autotune`: {packages['tuned_s']['triton']:.0f} s", cold["device"], others["date"],
         ),
         (
@@ -92,7 +92,7 @@ def headline_table() -> str:
         f"| {what} | **{ours}** | {beside} | {device.split()[1]}, {date[:10]} |"
         for what, ours, beside, device, date in rows
     ]
-    return "\n".join(["| | `triton_ops` | beside it | measured |", "|---|---|---|---|", *lines])
+    return "\n".join(["| | `triton_ops` | for comparison | measured |", "|---|---|---|---|", *lines])
 
 
 def tune_table() -> str:
