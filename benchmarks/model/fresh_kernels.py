@@ -7,22 +7,6 @@ import triton.language as tl
 
 
 @triton.jit
-def cross_entropy_kernel(logits, labels, losses, columns, BLOCK: tl.constexpr):
-    """losses[row] = logsumexp(logits[row]) - logits[row, label], in chunks of BLOCK."""
-    row = tl.program_id(0)
-    start = logits + row.to(tl.int64) * columns
-    top, total = float("-inf"), 0.0
-    for at in range(0, columns, BLOCK):
-        lanes = at + tl.arange(0, BLOCK)
-        values = tl.load(start + lanes, mask=lanes < columns, other=float("-inf")).to(tl.float32)
-        higher = tl.maximum(top, tl.max(values))
-        total = total * tl.exp(top - higher) + tl.sum(tl.exp(values - higher))
-        top = higher
-    label = tl.load(start + tl.load(labels + row)).to(tl.float32)
-    tl.store(losses + row, tl.log(total) + top - label)
-
-
-@triton.jit
 def rope_kernel(x, cos, sin, out, tokens, heads, HALF: tl.constexpr, BT: tl.constexpr, BH: tl.constexpr):
     """Rotary embedding of x[tokens, heads, 2 * HALF], a tile of tokens and heads per program."""
     t = tl.program_id(0) * BT + tl.arange(0, BT)
@@ -210,19 +194,6 @@ def scan_kernel(decay, x, out, length, channels, BT: tl.constexpr, BD: tl.conste
 
 
 @triton.jit
-def cumsum_kernel(x, out, columns, BLOCK: tl.constexpr):
-    """The running sum of each row, in chunks of BLOCK."""
-    base = tl.program_id(0).to(tl.int64) * columns
-    before = 0.0
-    for at in range(0, columns, BLOCK):
-        lanes = at + tl.arange(0, BLOCK)
-        values = tl.load(x + base + lanes, mask=lanes < columns, other=0.0).to(tl.float32)
-        sums = tl.cumsum(values, 0) + before
-        before += tl.sum(values)
-        tl.store(out + base + lanes, sums, mask=lanes < columns)
-
-
-@triton.jit
 def transpose_kernel(x, out, M, N, BM: tl.constexpr, BN: tl.constexpr):
     """out[N, M] = x[M, N], a tile per program."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -339,23 +310,6 @@ def window_kernel(
 
 
 @triton.jit
-def layer_norm_rows_kernel(x, weight, bias, out, rows, columns, eps, N: tl.constexpr, ROWS: tl.constexpr):
-    """Layer norm in one pass: ROWS whole rows of at most N columns at once."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    lanes = tl.arange(0, N)
-    inside = (row < rows)[:, None] & (lanes < columns)[None, :]
-    at = row.to(tl.int64)[:, None] * columns + lanes[None, :]
-    values = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-    mean = tl.sum(values, 1) / columns
-    centred = tl.where(inside, values - mean[:, None], 0.0)
-    scale = tl.rsqrt(tl.sum(centred * centred, 1) / columns + eps)
-    w = tl.load(weight + lanes, mask=lanes < columns, other=0.0).to(tl.float32)
-    b = tl.load(bias + lanes, mask=lanes < columns, other=0.0).to(tl.float32)
-    done = centred * scale[:, None] * w[None, :] + b[None, :]
-    tl.store(out + at, done.to(out.dtype.element_ty), mask=inside)
-
-
-@triton.jit
 def add_rmsnorm_kernel(x, residual, weight, out, total, columns, eps, N: tl.constexpr, ROWS: tl.constexpr):
     """The sum of x and residual, and its RMS norm: ROWS whole rows of at most N columns, one after the other."""
     lanes = tl.arange(0, N)
@@ -434,23 +388,6 @@ def channel_statistics_kernel(x, mean, variance, rows, channels, BR: tl.constexp
         average += delta * (BR / (at + BR))
     tl.store(mean + c, average)
     tl.store(variance + c, spread / rows)
-
-
-@triton.jit
-def adamw_kernel(
-    parameter, gradient, first, second, new_parameter, new_first, new_second, size, rate, beta1, beta2, eps, decay,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """One step of AdamW without bias correction, into new buffers."""
-    lanes = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = lanes < size
-    p = tl.load(parameter + lanes, mask=inside)
-    g = tl.load(gradient + lanes, mask=inside).to(tl.float32)
-    m = beta1 * tl.load(first + lanes, mask=inside) + (1 - beta1) * g
-    v = beta2 * tl.load(second + lanes, mask=inside) + (1 - beta2) * g * g
-    tl.store(new_first + lanes, m, mask=inside)
-    tl.store(new_second + lanes, v, mask=inside)
-    tl.store(new_parameter + lanes, p - rate * (m / (tl.sqrt(v) + eps) + decay * p), mask=inside)
 
 
 @triton.jit

@@ -69,13 +69,6 @@ def _sparse(shape: tuple[int, ...]) -> list[list[int]]:
     return [[(row * 7 + at * (count // each) + at % 3) % count for at in range(each)] for row in range(count)]
 
 
-def _optimizer(size: int = 1 << 26) -> dict[str, Any]:
-    names = ("parameter", "gradient", "first", "second")
-    read = {name: floats(size, fill="positive") for name in names}
-    written = {f"new_{name}": empty(size, dtype="float32") for name in names if name != "gradient"}
-    return {**read, **written, "size": size, "rate": 1e-4, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "decay": 0.01}
-
-
 def _scattered(shape: tuple[int, ...]) -> list[int]:
     """Numbers below `_SOURCES` in no order, most of them several times."""
     return [at * 40503 % 65537 % _SOURCES for at in range(shape[0])]
@@ -107,13 +100,6 @@ _ROW_BLOCKS, _WARPS = [1024, 512, 2048, 4096, 8192], [4, 1, 2, 8, 16]
 _FEW_WARPS = [4, 2, 8]
 
 FRESH = (
-    plain_space(
-        fresh.cross_entropy_kernel, lambda meta: (meta["losses"].shape[0],), ["losses"],
-        lambda rows=4096, columns=50304: {
-            "logits": uniform(rows, columns), "labels": uniform(rows, dtype="int32"),
-            "losses": empty(rows, dtype="float32"), "columns": columns},
-        BLOCK=[4096, 1024, 2048, 8192, 16384], num_warps=[8, 4, 16, 32], num_stages=[3, 1],
-    ),
     plain_space(
         fresh.rope_kernel, lambda meta: (cdiv(meta["tokens"], meta["BT"]), cdiv(meta["heads"], meta["BH"])), ["out"],
         lambda tokens=8192, heads=32, half=64: {
@@ -188,12 +174,6 @@ FRESH = (
         BT=[32, 16, 64, 128], BD=[32, 16, 64, 128], num_warps=[4, 1, 2, 8],
     ),
     plain_space(
-        fresh.cumsum_kernel, lambda meta: (meta["x"].shape[0],), ["out"],
-        lambda rows=8192, columns=8192: {
-            "x": uniform(rows, columns), "out": empty(rows, columns, dtype="float32"), "columns": columns},
-        BLOCK=[1024, 256, 512, 2048, 4096, 8192], num_warps=_WARPS,
-    ),
-    plain_space(
         fresh.transpose_kernel, lambda meta: (cdiv(meta["M"], meta["BM"]), cdiv(meta["N"], meta["BN"])), ["out"],
         lambda M=8192, N=6144: {"x": uniform(M, N), "out": empty(N, M), "M": M, "N": N},
         BM=[32, 16, 64, 128], BN=[32, 16, 64, 128], num_warps=[4, 1, 2, 8],
@@ -237,13 +217,6 @@ FRESH = (
         BM=[64, 32, 128], BN=[64, 32, 128], num_warps=[4, 2, 8], num_stages=[3, 1, 2, 4],
     ),
     plain_space(
-        fresh.layer_norm_rows_kernel, lambda meta: (cdiv(meta["rows"], meta["ROWS"]),), ["out"],
-        lambda rows=65536, columns=768: {
-            "x": uniform(rows, columns), "weight": uniform(columns), "bias": uniform(columns),
-            "out": empty(rows, columns), "rows": rows, "columns": columns, "eps": 1e-5, "N": 1024},
-        ROWS=[1, 2, 4, 8, 16], num_warps=_WARPS,
-    ),
-    plain_space(
         fresh.add_rmsnorm_kernel, lambda meta: (meta["x"].shape[0] // meta["ROWS"],), ["out", "total"],
         lambda rows=16384, columns=5120: {
             "x": uniform(rows, columns), "residual": uniform(rows, columns), "weight": uniform(columns),
@@ -282,10 +255,6 @@ FRESH = (
             "x": uniform(rows, channels, fill="positive"), "mean": empty(channels, dtype="float32"),
             "variance": empty(channels, dtype="float32"), "rows": rows, "channels": channels},
         BR=[32, 16, 64, 128, 256], BC=[64, 16, 32, 128], num_warps=[4, 1, 2, 8],
-    ),
-    plain_space(
-        fresh.adamw_kernel, by_blocks, ["new_parameter", "new_first", "new_second"], _optimizer,
-        BLOCK=[1024, 128, 256, 512, 2048, 4096], num_warps=_WARPS,
     ),
     plain_space(
         fresh.tall_skinny_kernel, lambda meta: (cdiv(meta["M"], meta["BM"]),), ["out"],
