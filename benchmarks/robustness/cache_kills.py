@@ -1,12 +1,14 @@
 """Processes that share the folder of one `ConfigCache` are killed with `kill -9`, again and again, in the middle of it.
 
     python -m benchmarks.robustness.cache_kills --out benchmarks/results/cpu/cache_kills.json      about a minute
+    python -m benchmarks.robustness.cache_kills --unharmed      processes, then threads, of which none is killed
 
-Each process notes what it begins and what has ended, in a file of its own that survives it; a successor goes on. From
-these notes each answer is judged: `lost` counts entries that were set and are gone although no `clear` overlapped;
-`stale` those that came back with a value older than one whose `set` had ended; `torn` entries that were not whole, and
-warnings about files; `errors` exceptions. All must be 0, and every process must get through its operations, which none
-does if a lock is left behind. Ends with exit code 1 if anything was not as it must be.
+They set, get, list and clear at the same time. Unharmed threads share one object and run twice: on a folder, and in
+memory only. Each process notes what it begins and what has ended, in a file of its own that survives it; a successor
+goes on. From these notes each answer is judged: `lost` counts entries that were set and are gone although no `clear`
+overlapped; `stale` those that came back with a value older than one whose `set` had ended; `torn` entries that were not
+whole, and warnings about files; `errors` exceptions. All must be 0, and every process must get through its operations,
+which none does if a lock is left behind. Ends with exit code 1 if anything was not as it must be.
 """
 
 from __future__ import annotations
@@ -14,23 +16,30 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import multiprocessing
 import os
 import random
 import signal
 import sys
 import tempfile
 import time
-from collections import Counter as Counts
+from collections import Counter
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.document import headed, save
-from benchmarks.robustness.cache_hammer import CHANCES, OWN_KEYS, Counter, Key, Span, shared_key, value
 from triton_ops.benchmark import ConfigCache
 
 LIFE_S = 0.06  # at most
 LONGEST_S = 600.0  # of all
+OWN_KEYS = 4  # per worker; nobody else sets them
+SHARED_KEYS = 4  # set by everybody
+CHANCES = {"set": 45, "get": 25, "get_shared": 17, "set_shared": 10, "list": 1, "clear": 2}
+
+Span = tuple[int, int]  # begin and end, in nanoseconds of the clock that all processes share
+Key = tuple[str, tuple[int, int], str]
 
 
 @dataclass
@@ -51,11 +60,11 @@ class Notes:
         return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
 
 
-class Complaints(Counter):
+class Complaints(logging.Handler):
     """Notes what the stores complain about."""
 
     def __init__(self, notes: Notes) -> None:
-        super().__init__()
+        super().__init__(logging.WARNING)
         self.notes = notes
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -66,8 +75,8 @@ class Complaints(Counter):
 class Worker:
     """Random operations, each noted before and after."""
 
-    def __init__(self, folder: str, number: int, notes: Notes, rng: random.Random) -> None:
-        self.cache, self.number, self.notes, self.rng = ConfigCache(folder), number, notes, rng
+    def __init__(self, cache: ConfigCache, number: int, notes: Notes, rng: random.Random) -> None:
+        self.cache, self.number, self.notes, self.rng = cache, number, notes, rng
 
     def run(self, first: int, count: int) -> None:
         """Do `count` operations, numbered from `first`."""
@@ -117,6 +126,16 @@ def own_key(number: int, key: int) -> Key:
     return ("own", (number, key), "cuda:0")
 
 
+def shared_key(rng: random.Random) -> Key:
+    """One of the keys that every worker sets."""
+    return ("shared", (0, rng.randrange(SHARED_KEYS)), "cuda:0")
+
+
+def value(step: int) -> dict[str, Any]:
+    """A config that shows whether it is whole."""
+    return {"n": step, "copies": [step] * 64}
+
+
 def number_in(entry: dict[str, Any] | None) -> int | None:
     """The number of the step that set a config; -1 if the config is not whole, None if there is none."""
     if entry is None:
@@ -154,7 +173,7 @@ class Slot:
         self.pid = os.fork()
         if not self.pid:
             logging.getLogger("triton_ops").handlers[:] = [Complaints(self.notes)]
-            Worker(folder, self.number, self.notes, random.Random(seed)).run(first, ops)
+            Worker(ConfigCache(folder), self.number, self.notes, random.Random(seed)).run(first, ops)
             os._exit(0)
 
     def look(self) -> bool:
@@ -175,7 +194,7 @@ class Slot:
 class Verdict:
     """What the notes of all workers come to."""
 
-    found: Counts[str] = field(default_factory=Counts)
+    found: Counter[str] = field(default_factory=Counter)
     first: list[str] = field(default_factory=list)
 
     def add(self, what: str, text: str) -> None:
@@ -265,21 +284,90 @@ def hammered(place: Path, workers: int, ops: int, kills: int, seed: int) -> dict
     for slot in slots:
         slot.until_s = 0.0
         killed += slot.look() if slot.pid else 0
-    verdict, finished = Verdict(), [slot.done for slot in slots]
-    last = Notes(place / "last.notes")
-    logging.getLogger("triton_ops").addHandler(Complaints(last))
-    cache = ConfigCache(folder)
-    for slot in slots:  # a last look at every key
-        for key in range(OWN_KEYS):
-            slot.notes.write("got", key, number_in(cache.get(*own_key(slot.number, key))))
-    judge([slot.notes for slot in slots], verdict)
+    finished, cache = [slot.done for slot in slots], ConfigCache(folder)
+    verdict, complaints = judged_at_the_end(cache, [slot.notes for slot in slots], Notes(place / "last.notes"))
     remains = [path.name for path in Path(folder).iterdir() if path.name.endswith(".tmp")]
     return {
         "workers": workers, "ops": sum(finished), "least_ops_of_a_worker": min(finished), "kills": killed,
         **{what: verdict.found[what] for what in ("lost", "stale", "torn", "error")}, "first": verdict.first,
-        "complaints_at_the_end": len(last.read()), "entries": len(cache), "half_written_files": len(remains),
+        "complaints_at_the_end": complaints, "entries": len(cache), "half_written_files": len(remains),
         "seconds": round(time.monotonic() - start, 1),
     }  # fmt: skip
+
+
+def judged_at_the_end(cache: ConfigCache, notes: list[Notes], last: Notes) -> tuple[Verdict, int]:
+    """The verdict after a last look at every key, and how many complaints that has brought."""
+    verdict, handler = Verdict(), Complaints(last)
+    logging.getLogger("triton_ops").addHandler(handler)
+    for number, each in enumerate(notes):
+        for key in range(OWN_KEYS):
+            each.write("got", key, number_in(cache.get(*own_key(number, key))))
+    logging.getLogger("triton_ops").removeHandler(handler)
+    judge(notes, verdict)
+    return verdict, len(last.read())
+
+
+def in_process(folder: Path, number: int, notes: Notes, ops: int) -> None:
+    """A worker with a cache object of its own, as every process has."""
+    logging.getLogger("triton_ops").handlers[:] = [Complaints(notes)]
+    Worker(ConfigCache(str(folder)), number, notes, random.Random(number)).run(0, ops)
+
+
+def processes(place: Path, workers: int, ops: int) -> dict[str, Any]:
+    """Processes that share a folder, each with a cache object of its own, and none of which is killed."""
+    place.mkdir()
+    notes = [Notes(place / f"{number}.notes") for number in range(workers)]
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(time.sleep, [0.2] * workers))  # all are up before the clock starts
+        seconds = _gathered(pool, in_process, [(place / "cache", n, each, ops) for n, each in enumerate(notes)])
+    return _unharmed(ConfigCache(str(place / "cache")), notes, Notes(place / "last.notes"), seconds)
+
+
+def threads(place: Path, workers: int, ops: int, *, in_memory: bool = False) -> dict[str, Any]:
+    """Threads that share one cache object."""
+    place.mkdir()
+    notes, last = [Notes(place / f"{number}.notes") for number in range(workers)], Notes(place / "last.notes")
+    cache, handler = ConfigCache(None if in_memory else str(place / "cache")), Complaints(last)
+    logging.getLogger("triton_ops").addHandler(handler)
+    jobs = [(Worker(cache, number, each, random.Random(number)), 0, ops) for number, each in enumerate(notes)]
+    with ThreadPoolExecutor(workers) as pool:
+        seconds = _gathered(pool, Worker.run, jobs)
+    logging.getLogger("triton_ops").removeHandler(handler)
+    return _unharmed(cache, notes, last, seconds)
+
+
+def _gathered(pool: Executor, call: Any, arguments: list[tuple[Any, ...]]) -> float:
+    """The seconds in which all calls have ended."""
+    start = time.monotonic()
+    for future in [pool.submit(call, *words) for words in arguments]:
+        future.result()
+    return time.monotonic() - start
+
+
+def _unharmed(cache: ConfigCache, notes: list[Notes], last: Notes, seconds: float) -> dict[str, Any]:
+    """What a run without kills comes to."""
+    verdict, complaints = judged_at_the_end(cache, notes, last)
+    lines = [line for each in notes for line in each.read()]
+    return {
+        "workers": len(notes), "ops": sum(what == "done" for _, what, *_ in lines), "seconds": round(seconds, 2),
+        "lost": verdict.found["lost"] + verdict.found["stale"], "torn": verdict.found["torn"] + complaints,
+        "errors": verdict.found["error"], "first": verdict.first,
+        "clears": sum(what == "cleared" for _, what, *_ in lines), "left": len(cache),
+    }  # fmt: skip
+
+
+def unharmed(options: argparse.Namespace) -> int:
+    """Run processes and threads of which none is killed, and print the figures; 1 if one of them is a fault."""
+    on_folder = options.folder_thread_ops or options.thread_ops
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        figures = {
+            "processes": processes(place / "p", options.processes, options.ops),
+            "threads": threads(place / "t", options.threads, on_folder),
+            "threads_memory_only": threads(place / "m", options.threads, options.thread_ops, in_memory=True),
+        }
+    print(json.dumps(figures, indent=2))
+    return int(any(run[what] for run in figures.values() for what in ("lost", "torn", "errors")))
 
 
 def main() -> int:
@@ -289,9 +377,15 @@ def main() -> int:
     parser.add_argument("--ops", type=int, default=300, help="operations per process, at least")
     parser.add_argument("--kills", type=int, default=1000, help="at least")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--unharmed", action="store_true", help="kill none, and have threads run as well")
+    parser.add_argument("--threads", type=int, default=32)
+    parser.add_argument("--thread-ops", type=int, default=1000, help="operations per thread")
+    parser.add_argument("--folder-thread-ops", type=int, help="the same, for the run on a folder")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     options = parser.parse_args()
+    if options.unharmed:
+        return unharmed(options)
     with tempfile.TemporaryDirectory() as folder:
         verdict = hammered(Path(folder), options.processes, options.ops, options.kills, options.seed)
     options_text = f"--processes {options.processes} --ops {options.ops} --kills {options.kills} --seed {options.seed}"
