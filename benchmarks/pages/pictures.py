@@ -1,13 +1,25 @@
-"""The pictures of the pages in the guides: `python -m benchmarks.pages.page_pictures`; needs Chromium.
+"""Pictures of the documents: live tunes, and pages that the package writes.
 
-They are made by the browser that the tests use, from the pages as `triton-ops simulate --html` and `triton-ops report
--o` write them. The report is that of a search in random order in a space that was recorded on an H200: times, resources
-and failures are the recorded ones, its seconds are the recorded compile times, and the rounds of its last comparison
-are the recorded passes over the space.
+    python -m benchmarks.pages.pictures tunes
+    python -m benchmarks.pages.pictures guides
+
+`tunes` draws the best so far against time of the live tunes in `live_tune.json`: one panel for each problem, one line
+for each run. Beside the default tunes stand an exhaustive one and `triton.autotune` over the same configs. Seconds
+count from the start of each process. The height is the speed of the best so far over that of the best of all, as the
+judge measured it; those of `triton.autotune` are by its own clock, which reads some percent more at the power limit. It
+tries configs in the order of the space, and a cross says that it was cut off. matplotlib:
+benchmarks/search/requirements.txt.
+
+`guides` needs Chromium, the browser that the tests use. It takes pictures of the pages as `triton-ops simulate --html`
+and `triton-ops report -o` write them. The report is that of a search in random order in a space that was recorded on an
+H200: times, resources and failures are the recorded ones, its seconds are the recorded compile times, and the rounds of
+its last comparison are the recorded passes over the space.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import random
 import tempfile
 from collections.abc import Sequence
@@ -15,8 +27,6 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
-
-from tests.browser import opened_browser
 
 from triton_ops.base import NamedFile, Sealed
 from triton_ops.base.files import unpacked
@@ -31,6 +41,57 @@ from triton_ops.values import Key, Measurement, Trial
 from triton_ops_lab import command_simulate as simulator_page
 from triton_ops_lab.recording import Recording, read_recording
 from triton_ops_lab.simulation import WORKLOADS, simulate
+
+RESULTS = Path("benchmarks/results/nvidia-h200")
+_TICKS = (2, 5, 10, 20, 50, 100, 300)
+_INK = "#767676"  # reads on white and on black
+_INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
+_COLOURS = {"default tune": "tab:blue", "exhaustive": "tab:green", "triton.autotune": "tab:red"}
+
+
+def steps(run: dict[str, Any], best_ms: float) -> tuple[list[float], list[float]]:
+    """Seconds and heights of one run's improvements, up to its decision."""
+    times, values = zip(*((at, value) for at, value, _ in run["curve"]), strict=True)
+    relative = "configs" not in run  # over the default's time, where the last is the winner
+    best = values[-1] / (1 + run["slower"][1]) if relative else best_ms
+    return [*times, run["decided_s"]], [best / value for value in (*values, values[-1])]
+
+
+def draw(cases: dict[str, Any], name: str, **size: Any) -> None:
+    """Write a picture beside the results: a panel for each of the cases, on a ground that shows through."""
+    from matplotlib import pyplot as plt
+
+    plt.rcParams.update(dict.fromkeys(_INKED, _INK))
+    figure, axes = plt.subplots(1, len(cases), squeeze=False, sharex=True, sharey=True, **size)
+    for axis, (case, row) in zip(axes[0], cases.items(), strict=True):
+        runs = [("triton.autotune", row["triton.autotune"]), ("exhaustive", row["exhaustive"])]
+        for kind, history in [*runs, *(("default tune", run) for run in row["tunes"])]:
+            if history is not None:
+                times, heights = steps(history, min(row["judge"]["ms"].values()))
+                axis.step(times, heights, where="post", color=_COLOURS[kind], alpha=0.7, linewidth=1.2)
+                axis.plot(times[-1], heights[-1], "o" if history["winner"] else "x", color=_COLOURS[kind], markersize=5)
+        axis.set(
+            xscale="log",
+            title=case,
+            xlabel="seconds since the process began",
+            xlim=(_TICKS[0], _TICKS[-1]),
+            ylim=(0, 1.05),
+        )
+        axis.set_xticks(_TICKS, map(str, _TICKS))
+        axis.grid(alpha=0.3)
+    axes[0][0].set_ylabel("speed of the best so far")
+    lines = [plt.Line2D([], [], color=colour, label=kind) for kind, colour in _COLOURS.items()]
+    figure.legend(handles=lines, loc="lower center", ncols=len(lines), frameon=False)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.savefig(RESULTS / name, dpi=110, transparent=True)
+
+
+def draw_tunes() -> None:
+    """Draw all problems, and the first one alone, which a phone can show."""
+    cases = json.loads((RESULTS / "live_tune.json").read_text())["cases"]
+    draw(cases, "live_tune.png", figsize=(5 * len(cases), 4))
+    draw(dict([next(iter(cases.items()))]), "live_tune_matmul.png", figsize=(6.4, 3.6))
+
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 RECORDING = Path(__file__).parents[1] / "recordings" / "matmul_bf16-2048x6144x3072.json.gz"
@@ -48,8 +109,10 @@ _FINALISTS = 4
 _NOISE = 0.005
 
 
-def main() -> None:
+def take_guides() -> None:
     """Write pictures of each page in light colours, in dark colours, and as a phone shows it."""
+    from tests.browser import opened_browser
+
     gemm = simulate(WORKLOADS["gemm"], device_spec("H200"))
     with tempfile.TemporaryDirectory() as folder, opened_browser() as browser:
         for page, content in {
@@ -146,6 +209,14 @@ def _record(key: Key, finalists: Sequence[Trial], default: Trial) -> Record:
         mode=times.mode, default=default.config, default_timing=Timing(*(default.median_ms,) * 3, 1),
         ties=ties, noise=_NOISE, run=_ID,
     )  # fmt: skip
+
+
+def main() -> None:
+    """Make the pictures that are asked for."""
+    makers = {"tunes": draw_tunes, "guides": take_guides}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=list(makers))
+    makers[parser.parse_args().kind]()
 
 
 if __name__ == "__main__":
