@@ -1,7 +1,7 @@
 """What a replay of another package's search needs beside that package.
 
-Recordings as tables that answer a search, its runs summed up, the command line of a replay, and recorded tunables as
-what a user of Helion would declare them to be. Of these kinds of tunables the first rule that fits counts:
+Recordings as tables that answer a search, its runs summed up, and recorded tunables as what a user of Helion would
+declare them to be. Of these kinds of tunables the first rule that fits counts:
 
 1. one value: a constant of the kernel, not declared;
 2. 0 and 1: a flag;
@@ -15,11 +15,10 @@ Every default is Helion's own for a user who gives none: off, the least value, t
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,6 @@ from typing import Any
 import numpy as np
 
 INFINITE = float("inf")
-Summary = Callable[[Path, str, Sequence[int], int], dict[str, Any]]
-"""From a recording, a search, numbers of evaluations and of seeds to an entry of the results."""
 _METHODS = frozenset({"between_method", "use_method"})  # point in polygon: which of several algorithms
 _BLOCKS = frozenset({"BM", "BN", "BK", "BLOCK", "ROWS", "MWG", "NWG"})  # extents of a tile, beside block_size_…
 
@@ -179,39 +176,3 @@ def key_of(kinds: Mapping[str, Kind], config: Mapping[str, Any]) -> str:
         kind.values[0] if kind.name == "constant" else kind.recorded(config[name]) for name, kind in kinds.items()
     )
     return ",".join(map(str, values))
-
-
-def replayed(about: str, searches: Sequence[str], usual: Sequence[str], trials: str, summary: Summary) -> None:
-    """Run what is asked for and not there yet.
-
-    Args:
-        about: What the script does, for its help.
-        searches: Those that there are.
-        usual: Those that run if none is named.
-        trials: Numbers of evaluations, separated by commas, if none are named.
-        summary: Runs one search on one recording; its entry's `search` ends in the search's name.
-    """
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("recordings", nargs="+", type=Path)
-    parser.add_argument("--search", action="append", choices=searches, help=f"may be repeated; usual: {len(usual)}")
-    parser.add_argument("--trials", default=trials)
-    parser.add_argument("--seeds", type=int, default=25)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    entries = json.loads(options.out.read_text())["spaces"] if options.out.exists() else []
-    finished = {(entry["file"], entry["search"].split()[-1]) for entry in entries}
-    budgets = sorted(int(text) for text in options.trials.split(","))
-    for search in options.search or usual:
-        for path in options.recordings:
-            if (path.name, search) in finished:
-                continue
-            entry = summary(path, search, budgets, options.seeds)
-            entries.append(entry)
-            options.out.write_text(json.dumps({"spaces": entries}, indent=1) + "\n")
-            print(_line(entry), flush=True)
-
-
-def _line(entry: dict[str, Any]) -> str:
-    means = {budget: reached["mean"] for budget, reached in entry["budgets"].items()}
-    counts = {name: round(entry[name]["mean"]) for name in ("evaluated", "refused") if name in entry}
-    return f"{entry['search']:38} {entry['file']:32} {means} {counts or ''} {entry['overhead_ms']} ms each"

@@ -2,9 +2,9 @@
 
     python -m benchmarks.search.table benchmarks/results/search
 
-Reads every `*.json` in the folder that `triton-ops replay --json` or one of the replays beside this file wrote. A
-search counts in a mean if it has run on all recordings of the group. README.md beside this file says how the other
-searches were driven, and what was tried. The plot needs matplotlib (requirements.txt).
+Reads every `*.json` in the folder that `triton-ops replay --json` or `peers.py` wrote. A search
+counts in a mean if it has run on all recordings of the group. README.md beside this file says how the other searches
+were driven, and what was tried. The plot needs matplotlib (requirements.txt).
 """
 
 from __future__ import annotations

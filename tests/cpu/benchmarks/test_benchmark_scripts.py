@@ -20,21 +20,11 @@ from triton_ops import device as hardware
 
 ROOT = Path(__file__).parents[3]
 SETS = {".": plain_kernels.SPACES, "fresh": held_out_spaces.FRESH, "unseen": held_out_spaces.UNSEEN}  # by folder
-TUNERS = {"helion", "joblib", "kernel_tuner"}  # packages of the own environments of two replays
 
 
 def modules(folder):
     files = sorted((ROOT / folder).rglob("*.py"))
     return [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files if file.stem != "__init__"]
-
-
-def imported(name):
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name in TUNERS:
-            return None
-        raise
 
 
 def _asks_for_more(main):
@@ -45,7 +35,7 @@ def _asks_for_more(main):
 def test_every_benchmark_is_imported_and_every_one_with_options_tells_them(monkeypatch, capsys):
     told = []
     for name in modules("benchmarks"):
-        module = imported(name)
+        module = importlib.import_module(name)
         main = getattr(module, "main", None)
         if not hasattr(module, "argparse") or main is None or _asks_for_more(main):
             continue
