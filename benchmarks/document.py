@@ -5,6 +5,7 @@ The commit is that of the folder that the script stands in, where that is a clon
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import subprocess
@@ -12,6 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.base import Host
+
+
+def parser_of(about: str | None, out: Path | None = None) -> argparse.ArgumentParser:
+    """A parser with what nearly every script asks for: `--out`, the file of its result, and `--commit`.
+
+    Args:
+        about: The docstring of the script.
+        out: Where the result goes without `--out`; None for nowhere.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=out, help="file of the result")
+    parser.add_argument("--commit", help="of the result, where this is no clone")
+    return parser
 
 
 def headed(command: str, commit: str | None, **content: Any) -> dict[str, Any]:

@@ -37,7 +37,7 @@ import triton_ops
 import triton_ops_kernels as kernels
 from benchmarks import launch_cost
 from benchmarks.correctness import verdicts
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from benchmarks.tuning.list_bodies import BODIES
 from triton_ops import ConfigSpace, Operation, compare, tune
 from triton_ops.benchmark import RivalRun
@@ -300,10 +300,8 @@ def measured(options: argparse.Namespace) -> int:
 
 def main() -> int:
     """Measure, or compare what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     parser.add_argument("--verbose", action="store_true", help="show what the processes of `lists` print")
     parser.add_argument("--compare", type=Path, nargs="+", metavar="BEFORE")
     parser.add_argument("--with", type=Path, nargs="+", metavar="AFTER", dest="after")

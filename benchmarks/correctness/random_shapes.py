@@ -14,7 +14,6 @@ memory, runs with the default config. The exit code is 1 if a result is wrong.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import multiprocessing
@@ -39,7 +38,7 @@ from benchmarks.correctness.rounding_bounds import (
     attention_gradient_excess,
     layer_norm_gradient_excess,
 )
-from benchmarks.document import commit_here, headed, save
+from benchmarks.document import commit_here, headed, parser_of, save
 from triton_ops.backend import Arguments, CandidateError, Operation, Protection
 from triton_ops.benchmark import check_result
 from triton_ops.device import probe
@@ -375,7 +374,7 @@ def judged(name: str, part: int, options: Mapping[str, Any]) -> Part:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the cases, write one JSON file, and return 1 if a result is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--kernels", nargs="*", default=[], choices=kernels.names(), metavar="NAME")
     parser.add_argument("--shapes", type=int, default=1000, help="random cases of each kernel")
     parser.add_argument("--seed", type=int, default=1)
@@ -384,8 +383,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--limit-s", type=float, default=0.0, help="seconds for each process and kernel; 0 for no limit"
     )
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     options = parser.parse_args(arguments)
     if options.device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported, here and in the other processes

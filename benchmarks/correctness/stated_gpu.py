@@ -9,7 +9,6 @@ exit code is 1 where a statement does not hold. Rows of earlier runs of the same
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -28,7 +27,7 @@ import torch
 
 import triton_ops
 import triton_ops_kernels as kernels
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from benchmarks.tuning import bucket_regret
 from triton_ops import tune
 from triton_ops.device import probe
@@ -359,12 +358,10 @@ def in_a_process(name: str) -> Row:
 
 def main() -> int:
     """Show what is asked for, and write one JSON file; also the part of one process."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="*", default=list(STATEMENTS), choices=list(STATEMENTS))
     parser.add_argument("--limit-s", type=float, default=600.0, help="start nothing more after so many seconds")
     parser.add_argument("--row", choices=list(STATEMENTS), help="used by the script itself")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     options = parser.parse_args()
     if options.row:
         with contextlib.redirect_stdout(io.StringIO()):

@@ -11,7 +11,6 @@ The exit code is 1 where a row does not hold.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import operator
@@ -29,7 +28,7 @@ from typing import Any
 
 import tomllib
 
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from triton_ops.device import gpu_missing, probe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -228,12 +227,10 @@ def _place(test: str) -> tuple[str, int]:
 
 def main() -> int:
     """Show the rows that are asked for, and write one JSON file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="*", metavar="ROW", help="rows or documents, such as blog.5 or lesson")
     parser.add_argument("--without-gpu", action="store_true", help="run nothing that needs a GPU, though one is here")
     parser.add_argument("--jobs", type=int, default=2, help="processes for tests that need no GPU")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     options = parser.parse_args()
     names, out = set(options.only or []), options.out
     table = list(statements())

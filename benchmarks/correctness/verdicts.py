@@ -41,7 +41,7 @@ from benchmarks.correctness.verdict_kernels import (
     quantise,
     row_sum,
 )
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from triton_ops import Operation, Status, Trial, TuningFailedError, compare, tune
 from triton_ops.device import probe
 from triton_ops.space import Config
@@ -267,12 +267,10 @@ def show(name: str, part: dict[str, Any]) -> None:
 
 def main() -> int:
     """Run the parts, print what they found, and write JSON; 1 if one did not pass."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--part", choices=[*PARTS, "all"], default="all")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--most", type=int, default=MOST, help="configs of a kernel in the part closed; 0 for all")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     options = parser.parse_args()
     parts = list(PARTS) if options.part == "all" else [options.part]
     content: dict[str, Any] = {}

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from triton_ops.benchmark import ConfigCache
 
 LIFE_S = 0.06  # at most
@@ -372,7 +372,7 @@ def unharmed(options: argparse.Namespace) -> int:
 
 def main() -> int:
     """Run it, print and write the figures; 1 if anything was not as it must be."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--ops", type=int, default=300, help="operations per process, at least")
     parser.add_argument("--kills", type=int, default=1000, help="at least")
@@ -381,8 +381,6 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=32)
     parser.add_argument("--thread-ops", type=int, default=1000, help="operations per thread")
     parser.add_argument("--folder-thread-ops", type=int, help="the same, for the run on a folder")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     options = parser.parse_args()
     if options.unharmed:
         return unharmed(options)

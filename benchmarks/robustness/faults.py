@@ -8,7 +8,6 @@ Ends with exit code 1 if anything was not as it must be.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
@@ -20,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from benchmarks.robustness.planted import ON_CPU, ON_CUDA, fault_of, product, product_space, sums
 from benchmarks.robustness.process_faults import GOOD, sums_space, workers_of
 from benchmarks.robustness.process_kills import killed_often
@@ -131,11 +130,9 @@ def parent_unharmed(device: str) -> bool:
 
 def main() -> int:
     """Run all parts, print a table, write JSON; 1 if anything was not as it must be."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--kills", type=int, help="of the tune itself; default 100 on a CPU, 0 on a GPU")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     options = parser.parse_args()
     kills = options.kills if options.kills is not None else 0 if options.device == "cuda" else 100
     start = time.monotonic()

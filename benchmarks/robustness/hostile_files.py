@@ -12,7 +12,6 @@ one file of each kind is flipped. A folder in memory saves half of the time.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import copy
 import gzip
@@ -32,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from benchmarks.robustness.hostile_kinds import Kind, kinds
 from triton_ops.base import Sealed
 
@@ -294,12 +293,10 @@ def attack(each: Iterable[Attack], files: int, seed: int, bit_step: int) -> dict
 
 def main() -> None:
     """Read hostile files; the exit code is 1 if one broke a promise."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, Path("benchmarks/results/cpu/hostile_files.json"))
     parser.add_argument("--files", type=int, default=25_000)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--bit-step", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/hostile_files.json"))
-    parser.add_argument("--commit")
     options = parser.parse_args()
     with attacks() as each:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

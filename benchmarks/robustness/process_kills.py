@@ -15,7 +15,6 @@ calls move, so its winner is known.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import os
@@ -33,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from triton_ops.records import Run
 from triton_ops.records.run_log import FinishedTrial as Tried
 
@@ -391,12 +390,10 @@ def get_through(place: Place, tally: Seen) -> None:
 
 def main() -> int:
     """End all commands in all ways; 1 if anything was not as it must be."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=200, help="of each command")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=list(COMMANDS))
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     options = parser.parse_args()
     start, kinds = time.monotonic(), [options.only] if options.only else list(COMMANDS)
 

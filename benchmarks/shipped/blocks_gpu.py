@@ -37,7 +37,7 @@ import torch
 from torch._dynamo.utils import counters
 
 import triton_ops
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from benchmarks.shipped.blocks import PARTS, SHAPES, Block, block_of
 from triton_ops.backend import CandidateError
 from triton_ops.device import probe
@@ -202,7 +202,7 @@ def missed(figures: Mapping[str, Mapping[str, Any]]) -> bool:
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     """What the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--blocks", nargs="+", choices=list(SHAPES), default=list(SHAPES), metavar="NAME")
     parser.add_argument("--modes", nargs="+", choices=list(MODES), default=list(MODES))
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
@@ -212,8 +212,6 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--on", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--tiny", action="store_true", help="blocks of some elements, to try the script out")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     return parser.parse_args(arguments)
 
 

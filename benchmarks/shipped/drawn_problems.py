@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import triton_ops_kernels as kernels
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from triton_ops import tune
 from triton_ops.backend import CandidateError
 from triton_ops.benchmark import RivalRun
@@ -176,14 +176,12 @@ def misses(figures: dict[str, Any]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw, measure, and write one JSON file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=1.0, help="seconds for each comparison")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no problem after so many seconds")
     parser.add_argument("--draw", action="store_true", help="only tell the problems")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     options, begin = parser.parse_args(arguments), time.monotonic()
     problems = drawn(options.seed, options.count)
     for name, shape, dtype in problems:

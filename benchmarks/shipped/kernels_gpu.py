@@ -30,7 +30,7 @@ from typing import Any
 import torch
 
 import triton_ops_kernels as kernels
-from benchmarks.document import commit_here, headed, save
+from benchmarks.document import commit_here, headed, parser_of, save
 from benchmarks.shipped import kernel_limits
 from triton_ops import time_ms
 from triton_ops.benchmark import RivalRow, RivalRun
@@ -51,7 +51,7 @@ def copy_gbps() -> float:
 
 def options_of() -> argparse.Namespace:
     """What the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--kernels", nargs="*", default=[], choices=kernels.names(), metavar="NAME")
     parser.add_argument("--problems", nargs="*", default=[], metavar="NAME")
     parser.add_argument("--rivals", nargs="*", default=[], choices=["library", "eager", "compile", "default"])
@@ -60,8 +60,6 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--limit-s", type=float, help="start nothing more after so many seconds")
     parser.add_argument("--cache-dir", help="folder of records; default the usual one")
     parser.add_argument("--merge", type=Path, nargs="*", default=[], help="only add the rows of these files to --out")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     return parser.parse_args()
 
 

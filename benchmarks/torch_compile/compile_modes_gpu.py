@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from triton_ops import tune_compile
 from triton_ops.device import probe
 from triton_ops_torch import CompileReport
@@ -199,7 +199,7 @@ def write(settings: argparse.Namespace, document: dict[str, Any]) -> None:
 
 def options() -> argparse.Namespace:
     """What is asked for on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--modes", nargs="*", help="ways to compile; default: the four modes")
     parser.add_argument("--why", action="store_true", help="vary the slowest modes in one option at a time")
@@ -208,8 +208,6 @@ def options() -> argparse.Namespace:
     parser.add_argument("--merge", type=Path, nargs="*", default=[], help="make one file of these, and measure nothing")
     parser.add_argument("--trap", action="store_true", help="only print the times of the trap")
     parser.add_argument("--on", default="cuda", help="torch's name of the device")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     return parser.parse_args()
 
 

@@ -11,17 +11,15 @@ something of every rule. `--rules` measures some of them.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from triton_ops import recall, tune
 from triton_ops.device import probe
 from triton_ops.records import LockPlan, Record, lock_of
@@ -87,7 +85,7 @@ def in_turns(rules: dict[str, Iterator[Verdict]], over: Callable[[], bool]) -> I
 
 def main() -> None:
     """Print one JSON line for each rule, and write them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--sizes", default="16,64,256,1024,4096")
     parser.add_argument("--held-out", type=int, default=4)
@@ -95,8 +93,6 @@ def main() -> None:
     parser.add_argument("--rules", nargs="+", default=RULES, choices=RULES)
     parser.add_argument("--budget-s", type=float, default=15.0, help="seconds for the tune of each size")
     parser.add_argument("--limit-s", type=float, default=3600.0, help="measure nothing more after so many seconds")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     options = parser.parse_args()
     sizes, end = [int(size) for size in options.sizes.split(",")], time.monotonic() + options.limit_s
     rows: dict[str, Any] = {}

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import triton
 
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from benchmarks.tuning.spaces import SPACES, operation_of
 from triton_ops import ConfigSpace, Operation, compare, tune
 from triton_ops.device import probe
@@ -126,12 +126,10 @@ def winners_compared(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Both sides, one after the other, and what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, Path("benchmarks/results/nvidia-h200/cold_tune.json"))
     parser.add_argument("--configs", type=int, default=120, help="a random sample of this many; 0 for all 480")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--effort", default="quick", help="how long the last comparison may be")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/cold_tune.json"))
-    parser.add_argument("--commit")
     parser.add_argument("--only-ours", action="store_true", help="leave Triton's side out")
     parser.add_argument("--side", choices=["ours", "triton"], help="used by the script itself")
     options = parser.parse_args()

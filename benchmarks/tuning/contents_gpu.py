@@ -17,7 +17,6 @@ times. `bodies at best` is that of a rule that never errs; `choice_us` is what a
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import random
@@ -34,7 +33,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from benchmarks.tuning.serving_gpu import QWEN
 from triton_ops import Contents, Operation, TuningResult, tune
 from triton_ops.backend import Arguments
@@ -226,14 +225,12 @@ def _best(bodies: Sequence[Config], row: Row) -> Config:
 
 def main() -> None:
     """Measure, print and save."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--problems", nargs="*", default=list(NAMES))
     parser.add_argument("--tune-s", type=float, default=12.0)
     parser.add_argument("--limit-s", type=float, default=180.0, help="of a problem; then no further draw begins")
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--rows", type=Path, help="a file for all times")
     parser.add_argument("--study", type=Path, help="all times of a run before, in the place of a run")
-    parser.add_argument("--commit")
     options = parser.parse_args()
     if options.study and options.out:
         parser.error("--study prints figures of times measured before; --out is the file of a run")

@@ -45,7 +45,7 @@ import torch
 import triton
 
 import triton_ops
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from benchmarks.tuning.hidden_list_cases import CASES, Case, load
 from triton_ops.backend import Arguments, Layers, Protection, ReadSpace
 from triton_ops.request import TuneOptions
@@ -376,13 +376,11 @@ def work(names: Sequence[str], folder: Path, row_for: Callable[[str, Path], dict
 
 def main() -> None:
     """All cases, or those that are named, each process going on with what the one before has left."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--limit-s", type=float, default=600.0)
     parser.add_argument("--case-s", type=float, default=45.0)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     parser.add_argument("--expected", action="store_true", help="compare the policies `expected` and `default` instead")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -9,18 +9,16 @@ the result has.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import triton_ops
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from benchmarks.tuning.in_place_models import MODELS, equal
 from triton_ops.device import probe
 from triton_ops.dispatch.decision import forget_decisions
@@ -91,13 +89,11 @@ def summary(models: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print and save."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="*", choices=[*MODELS, EQUAL], default=[*MODELS, EQUAL])
     parser.add_argument("--tune-s", type=float, default=8.0)
     parser.add_argument("--budget-s", type=float, default=35.0)
     parser.add_argument("--limit-s", type=float, default=3600.0, help="seconds, after which no decision is taken")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     options, end_s = parser.parse_args(), time.monotonic()
     end_s += options.limit_s
     before = json.loads(options.out.read_text()) if options.out and options.out.is_file() else {}

@@ -33,7 +33,7 @@ from typing import Any
 import torch
 import triton
 
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from benchmarks.model import plain_kernels
 from benchmarks.timing.unverified import timer_on, unverified
 from benchmarks.tuning.spaces import operation_of
@@ -181,14 +181,8 @@ def _values(config: Any) -> dict[str, Any]:
 def judged(case: str, configs: list[dict[str, Any]]) -> dict[str, Any]:
     """How much slower than the fastest each config is, with its 95 % interval, side by side in one process."""
     workload = CASES[case]
-    return judged_on(workload.load(), workload.shape, workload.dtype, configs)
-
-
-def judged_on(
-    operation: Operation, shape: tuple[int, ...] | None, dtype: str | None, configs: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """As `judged`, of configs of an operation."""
-    arguments = operation.materialise(operation.problem(shape, dtype), "cuda")
+    operation = workload.load()
+    arguments = operation.materialise(operation.problem(workload.shape, workload.dtype), "cuda")
     executables = {Config(values): operation.kernel.compile(Config(values), arguments) for values in configs}
     policy = Effort.named("exhaustive")
     evaluator = unverified(operation.kernel, arguments, policy, timer_on(probe("cuda")), executables)
@@ -316,15 +310,13 @@ def keep(case: str, row: dict[str, Any], options: argparse.Namespace) -> None:
 
 def main() -> None:
     """All cases, or a part of one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, Path("benchmarks/results/nvidia-h200/live_tune.json"))
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--cases", nargs="*", default=list(DECLARED), choices=list(CASES))
     parser.add_argument(
         "--autotune-s", type=float, default=240.0, help="most seconds of Triton's tuner; 0 leaves it out"
     )
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/live_tune.json"))
     parser.add_argument("--gpus", nargs="*", default=[], help="cases side by side, each on one of these, with its CPUs")
-    parser.add_argument("--commit")
     parser.add_argument("--part", nargs="*", help="used by the script itself")
     parser.add_argument("--born", type=float, default=0.0, help="used by the script itself")
     options = parser.parse_args()

@@ -37,7 +37,7 @@ def test_every_benchmark_is_imported_and_every_one_with_options_tells_them(monke
     for name in modules("benchmarks"):
         module = importlib.import_module(name)
         main = getattr(module, "main", None)
-        if not hasattr(module, "argparse") or main is None or _asks_for_more(main):
+        if not (hasattr(module, "argparse") or hasattr(module, "parser_of")) or main is None or _asks_for_more(main):
             continue
         monkeypatch.setattr(sys, "argv", [name, "--help"])
         with pytest.raises(SystemExit) as ended:
