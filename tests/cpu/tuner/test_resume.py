@@ -18,7 +18,7 @@ from triton_ops.records.run_log import FinishedTrial as Tried
 
 pytestmark = pytest.mark.processes
 
-KILLS = 8  # `python -m benchmarks.robustness.process_kills` has a hundred
+KILLS = 8  # `python -m benchmarks.robustness.faults` has a hundred
 CONFIGS = 80
 DELAYS_US = list(range(200, 200 + 5 * CONFIGS, 5))
 EVERY_CONFIG = ["--search", "exhaustive", "--trials", str(CONFIGS + 1), "--budget-s", "600"]
