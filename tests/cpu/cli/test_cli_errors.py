@@ -427,7 +427,7 @@ def test_other_warnings_are_one_line_as_well(cli, target):
 
 
 STATUS = {"cache show": 4, "cache rm --all": 4, "cache export out.json": 4, "doctor": 0, "tune": 0}
-LINES = {"doctor": 0, "tune": 2}  # nothing is kept, and no calibration is used
+LINES = {"doctor": 0}
 
 
 @pytest.mark.usefixtures("steady_clock")

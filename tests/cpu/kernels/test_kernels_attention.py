@@ -518,7 +518,7 @@ COMPILED = {
     "heads in two parts": ((1, 128, 128, 4096, 4096, 192, 128, 2), {"DESCRIPTORS": True}),
     "large heads": ((2, 8, 1, 4096, 4096, 256, 256, 2), {}),
     "Gluon": (PREFILL, GLUON),
-    "Gluon, small heads": ((1, 2, 2, 128, 128, 64, 64, 1), GLUON),
+    "Gluon, small heads": ((1, 2, 2, 128, 128, 64, 64, 1), {**GLUON, "GROUP_HEADS": 1}),
     "one row of one head, in parts": ((1, 1, 1, 1, 4096, 64, 1, 1), {"SPLITS": 8}),
 }
 
