@@ -102,7 +102,7 @@ class Source:
 
     @classmethod
     def joined(cls, sources: Mapping[str, Source], *more: object) -> Source:
-        """The meaning of several callables, by name, and of plain values, as one that is known as the first is."""
+        """The meaning of several named callables and of plain values as one; it is known by content if the first is."""
         every, digests = [*sources.values()], sorted([name, source.fingerprint] for name, source in sources.items())
         reasons = [f"{name}: {source.unknown}" for name, source in sources.items() if source.unknown is not None]
         packages = {name: version for source in every for name, version in source.packages.items()}
@@ -113,7 +113,7 @@ class Source:
     def named(sources: Mapping[str, Source]) -> dict[str, str]:
         """The parts of a kernel in its identity, with what is unknown of them.
 
-        They are the fingerprints by name; of a kernel that is known by its content one for all of them.
+        They are fingerprints by name. A kernel that is known by its content has one fingerprint for all its parts.
         """
         whole = Source.joined(sources)
         texts = {name: source.fingerprint for name, source in sources.items()}
@@ -126,6 +126,7 @@ class Source:
         return {f"{Key.FORM}{name}": source.fingerprint for name, source in forms.items()}
 
 
+# By identity, with the callable itself: as long as an entry is kept, no other object gets this identity.
 _sources = BoundedDict[int, tuple[Any, Source, list[ReadValue]]](_MOST_KEPT)
 
 
@@ -152,6 +153,7 @@ def toolchain() -> dict[str, str]:
 @lru_cache(maxsize=1)
 def _build() -> str:
     """A name for this build of Triton; empty for a release as it was published, which the version names."""
+    # A build from source may have the version of a release: only the content of its files tells it apart.
     if is_as_published("triton"):
         return ""
     modules = map(importlib.import_module, ("triton.runtime.cache", "triton.compiler.compiler"))  # 3.7 and 3.6
@@ -170,6 +172,7 @@ def _ptxas(overrides: tuple[str | None, ...]) -> str:
 
 def own_program(name: str) -> list[Path]:
     """The program of a name that is installed with Triton: it serves if the one that is named cannot be run."""
+    # The wheels of Triton 3.6 to 3.9 have their programs there.
     spec = find_spec("triton")
     return [] if spec is None or spec.origin is None else [Path(spec.origin).parent / "backends/nvidia/bin" / name]
 
@@ -300,7 +303,7 @@ class FunctionKernel:
     def kernel_and_space(kernel: Any, space: Any) -> tuple[Any, Any]:
         """A kernel with the hooks and files that the configs of a space bring, and the space without hooks.
 
-        Where there is no space, it is what a decorator of the kernel offers. A space that is no list of
+        Without a space, what a decorator of the kernel offers is the space. A space that is no list of
         `triton.Config`s and overrides no compiled code is given back as it is, with the kernel. `KernelTypeError` if
         the configs have hooks, and the kernel takes none.
         """

@@ -39,6 +39,7 @@ class CompilerNeeds:
         """Import what every compilation needs, in the fork server, which has one thread again afterwards."""
         import_heavy(self.imports, "compiling")
         with contextlib.suppress(MissingDependencyError):  # without NumPy no work is read
+            # Naming it imports its module, and NumPy with it, once for all processes that are forked later.
             _ = kernel_ir.KernelWork
 
     @staticmethod
@@ -47,6 +48,7 @@ class CompilerNeeds:
 
         To be set before it imports torch or Triton.
         """
+        # One thread of OpenMP: each CPU has a process, and a fork server must have no second thread when it forks.
         hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
         variables = {**dict.fromkeys(hidden, ""), "OMP_NUM_THREADS": "1"}
         if "triton" in sys.modules:  # which may have been told of another folder than the environment names

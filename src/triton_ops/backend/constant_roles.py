@@ -23,6 +23,7 @@ from triton_ops.backend.origins import Layers
 Names: TypeAlias = "frozenset[str]"
 
 _NONE: Names = frozenset()
+# Bounds of what is followed: a generated source could make terms without end.
 _MOST_TERMS, _MOST_FACTORS, _DEEPEST, _MOST_CALLS, _MOST_STEPS = 64, 16, 24, 6, 100_000
 _MARKS = {"program_id": {"program"}, "arange": {"range"}, "load": {"load"}}
 _ARITHMETIC = {"cdiv", "min", "max", "constexpr"}

@@ -24,6 +24,7 @@ from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec, dtype_nam
 BlockRule: TypeAlias = Sequence["str | int"] | Callable[[Mapping[str, Any]], Sequence[int]]
 """The block shape of a descriptor: extents and names of parameters, or a function of what grid functions are given."""
 
+# Source: CUDA driver API, `cuTensorMapEncodeTiled`, whose rank is 5 at most.
 _MOST_AXES = 5
 _GLUON_LAYOUTS = "triton.experimental.gluon.language._layouts"
 _MAKERS = {False: "triton.tools.tensor_descriptor", True: "triton.experimental.gluon.nvidia.hopper"}

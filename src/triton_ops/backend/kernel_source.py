@@ -112,6 +112,7 @@ class KernelSource:
     @cached_property
     def constants(self) -> frozenset[str]:
         """Parameters that are annotated as `tl.constexpr`."""
+        # As text: under `from __future__ import annotations` an annotation is one already.
         return frozenset(name for name, kind in self._plain.__annotations__.items() if "constexpr" in str(kind))
 
     @cached_property
@@ -464,6 +465,7 @@ class _Scope(dict[str, Any]):
         self, source: KernelSource, values: Mapping[str, Any], arguments: Mapping[str, ast.expr] | None = None,
         caller: _Scope | None = None,
     ) -> None:  # fmt: skip
+        # `eval` adds Python's builtins to globals that have none, and what is read must not reach them.
         super().__init__(__builtins__={})
         self.source, self._values, self._arguments = source, values, arguments or {}
         self._caller = self if caller is None else caller

@@ -130,12 +130,14 @@ def dry_run(function: Callable[..., object], arguments: Arguments) -> list[Any]:
             return run(*args, **kwargs)
         try:
             _check_grid(*args, **kwargs)
+            # Before the compilation, whose binary other processes look up by the name that the kernel has now.
             settled(args[0])
             kernels.append(run(*args, **{**kwargs, "warmup": True}))
         except Exception as error:
             raise NotCompiledError(error) from error
         return kernels[-1]
 
+    # One at a time: functions of `torch.cuda` are replaced for all threads meanwhile.
     with _lock, launches_taken(compiled), _as_on_gpu("meta"), _device_facts():
         try:
             function(*arguments.positional, **arguments.keyword)
@@ -192,6 +194,7 @@ def _in_threads(memory: str) -> contextlib.AbstractContextManager[None]:
     start = threading.Thread.start
 
     def started(thread: threading.Thread) -> None:
+        # A thread begins with an empty context up to Python 3.13, and so without what takes launches here.
         context, run = copy_context(), thread.run
 
         def on_gpu() -> None:
@@ -218,6 +221,7 @@ def _device_facts(target: Target | None = None) -> Iterator[None]:
         return
     target = target or importlib.import_module("triton.runtime.driver").driver.active.target
     facts = _Properties(target)
+    # `_lazy_init` is private: other functions of `torch.cuda` call it, and it raises where there is no driver.
     answers: dict[str, Any] = {
         "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
         "get_device_capability": (facts.major, facts.minor), "get_device_properties": facts,
@@ -243,6 +247,7 @@ class _Properties:
 
     def __init__(self, target: Target) -> None:
         limits, capability = target.limits, target.capability
+        # torch tells 9.4 of a gfx942; the other architectures of AMD's are given the same.
         self.major, self.minor = divmod(capability, 10) if capability else (9, 4)
         self.name, self.gcnArchName, self.warp_size = f"stand-in of {target.arch}", target.arch, target.warp_size
         self.shared_memory_per_block_optin = target.shared_bytes_per_block
@@ -288,6 +293,7 @@ def standing_in(
             return None if warmup else launched(self, grid, args, kwargs)
 
         stack.enter_context(_lock)
+        # A program that ends by `os._exit` would leave this block without its end.
         stack.enter_context(replaced(os, {"_exit": sys.exit}))
         stack.enter_context(pretending(target, f"{target.arch}, stood in for", "cuda:0"))
         stack.enter_context(launches_taken(take))
@@ -308,6 +314,7 @@ def _when_imported(name: str, act: Callable[[], None]) -> Iterator[None]:
     def find_spec(module_name: str, path: Any = None, _target: Any = None) -> object:
         if module_name != name:
             return None
+        # First, since `importlib.util.find_spec` asks all finders, and so would ask this one without end.
         sys.meta_path.remove(finder)
         if (spec := importlib.util.find_spec(name, path)) is not None and spec.loader is not None:
             run = spec.loader.exec_module
@@ -338,6 +345,7 @@ class _Warmed:
         self._kernel, self._launched = kernel, launched
         self._options = {name: value for name, value in options.items() if name not in kernel.arg_names}
         resources = Built.of(self._compiled, target).resources(target)
+        # Triton counts what is spilled in registers of 4 bytes.
         self.n_regs, self.n_spills = resources.registers, (resources.spill_bytes or 0) // 4
 
     def _init_handles(self) -> None:

@@ -153,10 +153,12 @@ class LoweredError(Exception):
 def _shared_bytes(text: str, to_llvm: Callable[[Any], object], native: object, context: object) -> int:
     """Runs on a copy what the backend runs before it translates to LLVM, whatever that is in this version."""
     ir = importlib.import_module("triton._C.libtriton").ir
+    # Triton 3.6 to 3.9 parse a module from a file only.
     with tempfile.NamedTemporaryFile("w", suffix=".ttgir") as file:
         file.write(text)
         file.flush()
         copy = ir.parse_mlir_module(file.name, context)
+    # Triton does so with each module that it parses: it keeps the context alive, in whose memory the module lies.
     copy.context = context
 
     def reached(manager: object, *_: object) -> None:
@@ -328,6 +330,7 @@ def _lowering_launches(launches: list[LaunchedKernel]) -> Iterator[None]:
         try:
             run(self, *args, grid=grid, **{**kwargs, "warmup": True})
         except LoweredError as enough:
+            # The last signature is this launch's: `make_ir` comes before the stages, of which the first has ended it.
             launches.append(LaunchedKernel(self, _bind(self, args, kwargs), grid, signatures[-1], enough.args[0]))
 
     with replaced(jit, {"run": launched}), replaced(source, {"make_ir": kept}):

@@ -114,6 +114,7 @@ def _name_of(decorator: ast.expr) -> str:
 
 
 def _bytecode(code: CodeType) -> str:
+    # Bytecode is another one in each version of Python: what has no source is not found again under another version.
     constants = [_bytecode(c) if isinstance(c, CodeType) else _constant(c) for c in code.co_consts]
     return repr((code.co_code.hex(), constants, code.co_names, code.co_varnames, code.co_freevars))
 
@@ -283,7 +284,7 @@ class Home:
         return is_users_path(path)
 
     def only_names(self, module: str) -> bool:
-        """Tell whether what a module has counts by the name alone that the code of the kernel calls it."""
+        """Tell whether values of a module count only by the name by which the kernel's code calls them."""
         return self.by_content and module != "" and not self.holds(module)
 
     def label(self, value: object) -> str:
@@ -354,6 +355,7 @@ class Origin:
         if top in sys.stdlib_module_names and not is_users_path(file):
             return True
         place = getattr(sys.modules.get(name.rpartition(".")[0]), "__path__", None)  # of a package without a file
+        # Not `importlib.util.find_spec`, which gives the spec of a module that is loaded, and looks no further.
         specs = (finder.find_spec(name, place) for finder in sys.meta_path if hasattr(finder, "find_spec"))
         spec = next((spec for spec in specs if spec is not None), None)
         return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == Path(file).resolve()

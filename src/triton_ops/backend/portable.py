@@ -70,6 +70,7 @@ def settled(kernel: object) -> Any:
 
 
 def _settle(kernel: Any, ids: set[int]) -> None:
+    # Upstream: triton-lang/triton#10494 (June 2026), which makes such names the same in every process.
     before = getattr(kernel, "hash", None)
     if id(kernel) in ids or not hasattr(kernel, "hash") or (before and _settled_keys.get(id(kernel)) == before):
         return
@@ -77,6 +78,7 @@ def _settle(kernel: Any, ids: set[int]) -> None:
     for use in used_values(kernel.fn, Home("")):
         if is_jit_or_constexpr_function(use.value):
             _settle(use.value, ids)
+    # With a name in `hash`, `cache_key` gives that back; without one, it makes a name from those of the callees.
     kernel.hash = None
     try:
         key = str(kernel.cache_key)
@@ -91,6 +93,7 @@ def reduced_by_name(kernel: Any) -> tuple[object, ...] | None:
     module, name = kernel.fn.__module__, kernel.fn.__name__
     if module == "__main__" or getattr(sys.modules.get(module), name, None) is not kernel:
         return None
+    # `pickle` finds functions and classes by name; a JIT function is an instance, which it would take apart.
     return pkgutil.resolve_name, (f"{module}:{name}",)
 
 
@@ -123,6 +126,7 @@ def _reduced_code(pickler: Any, code: CodeType) -> tuple[object, ...]:
 
     Cloudpickle leaves the file out from 3.1.3 on.
     """
+    # A file of a notebook's cell has another name in each session, which made bytes differ: cloudpipe/cloudpickle#538.
     make, arguments = pickler.dispatch_table[CodeType](code)
     return _code_of_file, (make, arguments, code.co_filename)
 
@@ -165,6 +169,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, FunctionType) and not self._goes_by_name(module):
             return self._dynamic_function_reduce(obj)
         if isinstance(obj, type) and not self._goes_by_name(module):
+            # Private: `register_pickle_by_value` is for whole modules, and must be undone.
             return cloudpickle.cloudpickle._dynamic_class_reduce(obj)
         self.imports.add(module.partition(".")[0])
         return super().reducer_override(obj)
@@ -187,6 +192,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
             scope |= {name: func.__globals__[name] for name in variables if name in func.__globals__}
         modules = {name: self._part(each, names) for name, each in scope.items() if isinstance(each, ModuleType)}
         slots["__globals__"] = {**scope, **modules}
+        # cloudpickle would send submodules along that the code may use, and so have the other process import them.
         slots["_cloudpickle_submodules"] = []
         return (maker, arguments, (plain, slots), *others)
 
@@ -371,6 +377,7 @@ class _Storage:
         if self.size == 0:
             return torch.empty(0, dtype=torch.uint8, device=self.device).untyped_storage()
         if isinstance(self.content, bytes):
+            # Such a tensor lies where Python has put the bytes; its clone is aligned as torch's memory is.
             content = torch.frombuffer(bytearray(self.content), dtype=torch.uint8)
             return content.to(self.device).clone().untyped_storage()
         room = torch.empty(self.size, dtype=torch.uint8, device=self.device)

@@ -139,6 +139,7 @@ def _host_arguments_same(a: object, b: object) -> bool:
     return a is b or (type(a) is type(b) and type(a) in _PLAIN and a == b)
 
 
+# Neither 0 nor 255: stray zeros, and stray integers of -1, would not be seen among those.
 _PATTERN = 0xA5
 _LEAST_BYTES = 1 << 16  # a page, and more than one row of most tiles
 _MOST_BYTES = 1 << 22
@@ -325,6 +326,7 @@ class Form:
     def changed(self) -> bool:
         """Tell whether the tensor has another storage, shape or dtype, or its storage another size."""
         now = Protection.form_of(self.tensor)
+        # Each `untyped_storage()` is a new Python object; the address of torch's own object tells storages apart.
         same_storage = now.storage._cdata == self.storage._cdata
         return not same_storage or (now.size_bytes, now.layout, now.dtype, now.requires_grad) != (
             self.size_bytes, self.layout, self.dtype, self.requires_grad
@@ -337,8 +339,10 @@ class Form:
         torch = require("torch", "restoring tensors")
         if self.storage.nbytes() != self.size_bytes:
             self.storage.resize_(self.size_bytes)
+        # What a launch has done to it may have made it a part of a graph; torch refuses `detach_` of views.
         if self.tensor.grad_fn is not None and not self.tensor._is_view():
             self.tensor.detach_()
+        # By `data`, since autograd refuses `set_` of a leaf that requires a gradient.
         self.tensor.data = torch.empty(0, dtype=self.dtype, device=self.tensor.device).set_(self.storage, *self.layout)
         if self.tensor.is_leaf:
             self.tensor.requires_grad_(self.requires_grad)

@@ -182,6 +182,7 @@ def attributes(values: Mapping[str, object], cls: type) -> Iterator[tuple[str, o
 
 def parts_of_object(value: object) -> Iterator[tuple[str, object]]:
     """The parts that an object is made of, as `copy` and `pickle` see it; raises where its type does not tell."""
+    # From protocol 2 on, an object of a class with `__slots__` gives account too.
     reducer = copyreg.dispatch_table.get(type(value))
     reduction = value.__reduce_ex__(2) if reducer is None else reducer(value)
     if isinstance(reduction, str):
@@ -191,6 +192,7 @@ def parts_of_object(value: object) -> Iterator[tuple[str, object]]:
     if make is not copyreg.__newobj__:  # type: ignore[attr-defined]
         yield "made by", make
     yield from ((f"given[{number}]", part) for number, part in enumerate(arguments))
+    # A pair is the state in `__dict__` and that in slots (PEP 307).
     for part in state if isinstance(state, tuple) and len(state) == 2 else (state,):
         if part is not None:
             yield "state", part

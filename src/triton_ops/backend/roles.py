@@ -77,6 +77,7 @@ class CandidateError(Exception):
         """The failure of a compilation as the config's, or as that of the disk cache, which every config would have."""
         cache = str(importlib.import_module("triton.knobs").cache.dir)
         if isinstance(error, OSError):
+            # The cache's folder may be removed meanwhile; another missing file, as an `ir_override`, is the config's.
             missing = error.errno == errno.ENOENT and str(error.filename or "").startswith(cache)
             if missing or error.errno in _UNWRITABLE:
                 message = f"the compiler cannot write its files: {error}; its disk cache is {cache}"
@@ -394,7 +395,7 @@ class MayCrash(Protocol):
 
 @runtime_checkable
 class LaunchesAlone(Protocol):
-    """A kernel that may do nothing at a call with a config but ask for the grid and launch, for a GPU."""
+    """A kernel for a GPU whose call with a config may only ask for the grid and launch."""
 
     @property
     def alone(self) -> tuple[Any, Callable[[Mapping[str, Any]], Any]] | None:

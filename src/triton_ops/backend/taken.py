@@ -29,7 +29,8 @@ launches_are_taken = _taking.get
 def launches_taken(take: Take | None) -> Iterator[None]:
     """Call `take` for each launch on this thread, inside of the block, with what would launch it and its arguments.
 
-    Inside of another such block that is what the other one takes. None has launches be made as outside of all blocks.
+    Inside of another such block, what would launch it is the `take` of the other one. With None, launches are made as
+    outside of all blocks.
     """
     outer = _taking.get()
     _watch_runs()
@@ -81,9 +82,9 @@ def _watch_runs() -> None:
 
 
 class _Run:
-    """In the place of a class's `run`, which the class shows as it was: the launches of its kernels may be taken.
+    """Stands in the place of a class's `run`, so that launches of its kernels can be taken; the class shows its own.
 
-    Also those of a kernel for which somebody has put another `run` in its own place.
+    Launches of a kernel that has another `run` of its own, which somebody has put there, can be taken too.
     """
 
     def __init__(self, original: Take) -> None:
@@ -107,7 +108,7 @@ class _Run:
 
 @contextlib.contextmanager
 def replaced(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
-    """Have other attributes in an object, inside of the block; what a class inherits it inherits again after it."""
+    """Give an object other attributes inside of the block; afterwards a class inherits again what it inherited."""
     before = {name: value for name, value in vars(owner).items() if name in values}
     for name, value in values.items():
         setattr(owner, name, value)

@@ -50,6 +50,7 @@ config's speed, and none with more than 256 bytes reached 0.31.
 """
 _TENSOR_MEMORY_COLUMNS = 512  # columns of Blackwell's tensor memory; Triton refuses to load a kernel that needs more
 _WARP_REGISTERS = 256  # a warp gets registers in units of this many
+# Without first letters, which ptxas writes large at the beginning of a sentence, and small elsewhere.
 _PTXAS_TROUBLE = ("error", "fatal", "nsufficient", "nresolved")
 _TORCH = "torch"
 _DEFAULT_WARPS = 4  # Triton's default
@@ -142,6 +143,7 @@ class TritonNeeds(CompilerNeeds):
 def kind_of(value: object, exact: bool) -> object:
     """Equal for arguments for which a kernel is compiled to the same code; with `exact` numbers count by value."""
     if isinstance(value, StandIn):
+        # AMD's backend makes other code for tensors below 2 GiB (`tt.pointer_range`).
         layout = (value.shape, value.strides) if exact else value.storage_bytes >= 1 << 31
         return value.dtype, value.offset_bytes, layout
     if isinstance(value, int) and not isinstance(value, bool) and not exact:

@@ -94,6 +94,7 @@ def with_hook_run(hook: Hook, arguments: Arguments, grid: object, config: Config
     """
     torch = require("torch", "running a hook")
     substitutes = arguments.map(lambda tensor: torch.empty_like(tensor, device="meta"))
+    # torch counts the writes to a tensor in `_version`, also where it has no memory.
     before = [tensor._version for tensor in substitutes.tensors()]
     hook(given_to_hook(substitutes.keyword, grid, config))
     writes = before != [tensor._version for tensor in substitutes.tensors()]
@@ -318,6 +319,7 @@ class TritonKernel(CompiledByTriton):
         grid = functools.partial(self._grid, config, arguments)  # for those who ask: compiling does not
         args, keywords = Layers.placed(self.function, own_arguments.positional, {**own_arguments.keyword, **config})
         kernel = self.function.warmup(*args, grid=grid, **keywords)
+        # In Triton's `AsyncCompileMode` it is a `FutureKernel`, of which 3.6 has no attributes but `result`.
         return [kernel.result() if hasattr(kernel, "result") else kernel]
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:

@@ -83,6 +83,8 @@ class _Fault:
 
 
 _FROM_REGISTERS = re.compile(r"wgmma\.mma_async[^{;]*\{[^}]*\},\s*\{")
+# triton-lang/triton#9433 and #11781; NVIDIA's release notes of CUDA 13.3 list the repair. The second fault was only
+# seen as told above, and has no report known to us.
 _REGISTERS = _Fault(_FROM_REGISTERS, 1, (13, 3), "can break products whose left factor is in registers")
 _FAULTS = (_REGISTERS, _Fault(re.compile(r"\bmov\.pred\b"), 16, (13, 5), "may lose masks of loads that run ahead"))
 
@@ -185,6 +187,7 @@ def _candidates() -> Iterator[tuple[Path, str]]:
 
 
 _REFUSED_BY_NUMPY = "only 0-dimensional arrays can be converted to Python scalars"
+# triton-lang/triton#9171, mended by #9172.
 _FITS_NUMPY = (3, 7)  # the first Triton whose interpreter runs with NumPy 2.4
 
 _turn = ForkSafeLock(threading.RLock)
@@ -373,6 +376,7 @@ class ScratchAllocator:
 
 @lru_cache(maxsize=1)
 def _variable() -> Any:
+    # Private: nothing public tells whether an allocator is set. It is a `ContextVar` since triton-lang/triton#7685.
     return importlib.import_module(_MODULE)._allocator
 
 

@@ -91,6 +91,7 @@ def serve(connection: Any) -> None:
     try:
         compiler = start.packed.load()
     except TritonKernelError as error:
+        # One type, by which the pool tells this answer from others.
         connection.send(error if isinstance(error, TargetError) else TargetError(error.message, hint=error.hint))
         return
     connection.send(None)
@@ -163,6 +164,7 @@ class Queue:
             while not self._closed:
                 if (job := self._first()) is None:
                     return None
+                # A job whose future was cancelled meanwhile is passed over.
                 if job.future.set_running_or_notify_cancel():
                     self._running_spare += job.spare
                     return job
@@ -399,6 +401,7 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         """
         early_result = self._compiler.recalled(config) or self._compiler.objection(config)
         if early_result is None or (anyway and early_result.deferred and early_result.resources is None):
+            # One look into the queue for each config: a thread that finds nothing to begin ends.
             future = self._queue.add(config, spare)
             self._threads.submit(self._work)
         else:

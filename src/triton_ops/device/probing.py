@@ -76,6 +76,7 @@ class TorchDevice:
         if not self.name.startswith("cuda:"):
             yield
             return
+        # Triton launches on the current GPU, and refuses tensors of another one: triton-lang/triton#2441.
         context = require("torch", "choosing the GPU").cuda.device(self.name)
         try:
             context.__enter__()
@@ -353,6 +354,7 @@ def _cpu_seconds() -> tuple[float, float, float] | None:
         first, _, _ = Path("/proc/stat").read_text(encoding="ascii").partition("\n")
     except OSError:  # no Linux
         return None
+    # The two words after these, of guests, count what the first two have: proc(5).
     ticks = [int(word) for word in first.split()[1:9]]  # user, nice, system, idle, waiting for a disk, …, steal
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     idle = ticks[3] + ticks[4]

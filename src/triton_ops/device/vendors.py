@@ -101,6 +101,7 @@ def _vendor_spec_of(properties: Any, kind: str, driver: str | None) -> DeviceSpe
     )  # fmt: skip
 
 
+# Functions are called by libcuda's own symbols: cuda.h names those with `_v2`, whose sizes have 64 bits, without it.
 _LIBCUDA = "libcuda.so.1"
 _UNITS, _L2_BYTES, _MAJOR, _MINOR, _REGISTERS, _SHARED_OPTIN = 16, 38, 75, 76, 82, 97
 _NAME_BYTES = 256
@@ -133,6 +134,7 @@ class Nvidia:
             return ()
         try:
             libcuda = ctypes.CDLL(_LIBCUDA)
+            # A child that is forked after this cannot use the driver: a CUDA context does not survive a fork.
             _check(libcuda.cuInit(0))
             version, count = ctypes.c_int(), ctypes.c_int()
             _check(libcuda.cuDriverGetVersion(ctypes.byref(version)))
@@ -188,6 +190,7 @@ class Nvidia:
         try:
             source = ctypes.c_void_p((base.value or 0) + offset)
             _check(libcuda.cuMemcpyDtoD_v2(ctypes.c_void_p(address), source, ctypes.c_size_t(count)))
+            # A copy within devices may go on after the call returns, and the mapping must last as long.
             _check(libcuda.cuCtxSynchronize())
         finally:
             libcuda.cuIpcCloseMemHandle(base)
@@ -279,6 +282,7 @@ class Sensors:
         self._reasons: Callable[[], int] = lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
         if failure := _failure(nvml, self._reasons):
             raise DeviceError(f"NVML does not tell why this GPU's clocks are held back: {failure}")
+        # NVML tells milliwatts.
         sources: dict[str, Callable[[], Any]] = {
             "clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
             "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),

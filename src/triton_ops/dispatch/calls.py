@@ -313,6 +313,7 @@ class _Meta(dict[str, Any]):
         self.read.add(name)
         return super().__getitem__(name)
 
+    # `get` of a dictionary does not come by `__getitem__`.
     def get(self, name: str, default: Any = None) -> Any:
         self.read.add(name)
         return super().get(name, default)

@@ -480,6 +480,7 @@ def serve(chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> ExitSt
             return original.call_boxed(keys, *args, **kwargs)
         inside.now = True
         try:
+            # `inside` is of this thread alone: another one that calls the operator meanwhile is served too.
             with no_grad():  # autograd has its own formula, and is above
                 return chooser(*args, **kwargs)
         finally:

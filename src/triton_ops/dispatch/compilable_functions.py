@@ -213,6 +213,7 @@ def _kinds(name: str) -> tuple[bool, bool, bool] | None:
     if torch is None or not (torch.compiler.is_compiling() or sys._getframe(1).f_globals is not globals()):
         return None
     with _guard:
+        # One thread defines the operator: torch refuses a second definition of a name.
         assert _functions[name].operator.library is not None
     _Tensor, _operators, _records = torch.Tensor, torch.ops.triton_ops, torch.is_grad_enabled
     _is_static = require("torch.fx.experimental.symbolic_shapes", "torch.compile").has_static_value

@@ -121,6 +121,8 @@ def meeting() -> Meeting | None:
     distributed = require("torch.distributed", "agreeing on winners")
     if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() < 2:
         return None
+    # Private, and the one store that every process of the job has. Processes that choose alone may choose differently,
+    # and then wait for each other without end: flashinfer-ai/flashinfer#3186.
     store = require("torch.distributed.distributed_c10d", "agreeing on winners")._get_default_store()
     return Meeting(store, distributed.get_rank())
 
@@ -501,6 +503,7 @@ def _possible(policy: str, call: KernelCall) -> bool:
     A request is the decorator's `on_miss`, that of a `with on_miss`, or the environment's, and no policy that stands
     where there is none of these.
     """
+    # To measure is to wait for the device, which ends a capture that is under way: triton-lang/triton#10596.
     if policy not in MAY_MEASURE or capturing():
         return policy not in MAY_MEASURE
     return not TritonProcess.is_interpreted(call.function) or policy_of(call.options.on_miss, DEFAULT) in MAY_MEASURE

@@ -42,6 +42,7 @@ for_compiled = SimpleNamespace(asked=False, generation="0")
 """What compiled code asks at each call: whether a thread is in `on_miss` or `tuning`, and which decisions hold."""
 _asking: list[Any] = []
 _asking_guard = ForkSafeLock()
+# Less than the largest length that `length_hint` can tell, 2^63 - 1.
 _COUNTED_FROM = 1 << 62
 
 
@@ -62,7 +63,10 @@ def asked(variable: ContextVar[Any], value: Any) -> Iterator[None]:
 
 
 class LaunchCount(itertools.repeat):  # type: ignore[type-arg]
-    """A number that any thread may raise by one without a lock, in nanoseconds; `at_end` is told it when nobody can."""
+    """A number that any thread can raise by one without a lock, which takes nanoseconds.
+
+    `at_end` is given the number once nobody can raise it any more.
+    """
 
     __slots__ = ("__weakref__", "at_end")
     at_end: Callable[[int], object] | None

@@ -75,6 +75,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
 
     def __init__(self, fn: object, arg_names: Sequence[str], configs: object, key: Sequence[str] | None, *rest: object,
                  options: Options, **more: object) -> None:  # fmt: skip
+        # Before Triton's constructor, which sets attributes that are properties here, such as `configs`.
         self.options, self._local = options, threading.local()
         self._made_of = (list(key or ()), *rest), {**more, "options": options}
         calls = Calls.of(fn, list(key or ()), options.mapper)
@@ -148,6 +149,8 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
 
     @nargs.setter
     def nargs(self, named: dict[str, object] | None) -> None:
+        # In Triton's own class all threads share `nargs`, and one that ends its tune takes it from the others:
+        # triton-lang/triton#11494.
         self._local.nargs = named
 
     @property

@@ -120,6 +120,7 @@ def runs_as_triton(function: Any) -> bool:
 
 def globals_changed(used: Mapping[Any, tuple[Any, Mapping[str, Any]]]) -> bool:
     """Whether a global that the kernel was compiled with has another value now; the plain way then raises."""
+    # Over a list, since a compilation on another thread may add to what is used.
     return any(scope.get(name, _ABSENT) != value for (name, _), (value, scope) in list(used.items()))
 
 
@@ -164,6 +165,7 @@ def _direct_launch(launcher: Any, packed_metadata: Any) -> tuple[Callable[..., A
     function = state.get("launch")
     if not callable(function) or any(state.get(name) != 0 for name in _NEEDS) or state.get("gsan_enabled"):
         return None
+    # Asked with one argument and with two: what is equal in both does not follow from the arguments.
     one, two = (_between(launcher, packed_metadata, marks) for marks in ((object(),), (object(), object())))
     return None if one is None or one != two else (function, *one)
 
@@ -174,6 +176,7 @@ def _between(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> 
     None if the call does more, or where the marks do not come last.
     """
     calls: list[tuple[Any, ...]] = []
+    # A copy, since other threads may launch by the launcher itself meanwhile.
     recorder = copy.copy(launcher)
     recorder.launch = lambda *handed: calls.append(handed)
     stream, kernel = object(), object()
@@ -208,6 +211,7 @@ class Encoded(NamedTuple):
         if not isinstance(run, FunctionType) or _BELOW not in (names := run.__code__.co_freevars):
             return None
         cells = dict(zip(names, run.__closure__ or (), strict=True))
+        # The same code over another cell gives back what it would hand to the C function, and launches nothing.
         instead = tuple({**cells, _BELOW: CellType(lambda *handed: handed)}.values())
         handed = FunctionType(run.__code__, run.__globals__, run.__name__, run.__defaults__, instead)
         known = BoundedDict[tuple[int, ...], tuple[Any, ...]](_MOST_ENCODED)

@@ -31,6 +31,7 @@ def await_tune(kernel: object, on_miss: str | None, options: TuneOptions) -> Non
 
     None is any kernel.
     """
+    # `_lazy_call` is private: nothing public of torch's tells when CUDA starts.
     if (call_then := getattr(getattr(sys.modules.get("torch"), "cuda", None), "_lazy_call", None)) is not None:
         function = Layers.unwrap(kernel) if kernel is not None else None
         name = "" if function is None else f"{function.__module__}:{function.__name__}"

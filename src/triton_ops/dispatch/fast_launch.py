@@ -194,6 +194,7 @@ class FastLaunch:
         prefix = _prefix(names)
         scope = {prefix + name: value for name, value in space.items()}
         source = "".join([*heads, *launches]).replace("@", prefix)
+        # Written out for this kernel: a loop over its parameters would take longer than the rest of the launch.
         exec(compile(source, f"<launch of {self._jit.__name__}>", "exec"), scope)
         scope[f"{prefix}bind"].__qualname__ = self._jit.__name__  # by which a call with too many arguments is told
         self._key, self.call = scope["key_of"], scope["launch"]
@@ -409,6 +410,7 @@ class KnownGrids:
 
     def _plan_of(self, grid: FunctionType) -> _Plan | None:
         code = grid.__code__
+        # A docstring is one of the constants, and no name that is looked up in `meta`.
         texts = [each for each in code.co_consts if isinstance(each, str) and each != grid.__doc__]
         plain = all(each is None or isinstance(each, (int, str)) for each in code.co_consts)
         strange = {*code.co_names} - {*_MODULES} - _FUNCTIONS

@@ -162,6 +162,7 @@ class InCompile:
     """Something that is chosen, as torch sees it while it traces; the traced code reads its `state`."""
 
     def __init__(self) -> None:
+        # A text, since torch would take a number that has changed for a dynamic size.
         self.state = SimpleNamespace(generation="0", outside={})
 
     def forget(self) -> None:
@@ -209,6 +210,8 @@ class KernelInCompile(InCompile):
     @cached_property
     def early_config_prune(self) -> Callable[..., Any]:
         """Function that Dynamo calls to choose among the configs; elsewhere it is the caller's own."""
+        # torch drops the `key` of an `Autotuner` that it traces; one winner serves all shapes: pytorch/pytorch#164124.
+        # The guards on what is looked up here stand in its place.
         torch, state, looked_up = require("torch", "torch.compile"), self.state, self.looked_up
         exact = None if self.own or self.tuned.perf_model else (*self.calls.keys, *sorted(self.calls.constexprs))
         rules = {name: rule for bucket, rule in self.calls.mapper.buckets for name in bucket}
@@ -244,6 +247,7 @@ class KernelInCompile(InCompile):
         if self.outside is None:
             torch = require("torch", "torch.compile")
             for method in (type(self.tuned).__getitem__, type(self.tuned).run):
+                # `skip` marks a method's code where it stands; `torch.compiler.disable` would need a wrapper.
                 torch._dynamo.decorators.skip(method)
             self.outside = torch.compiler.disable(self.tuned.launched)
 
@@ -288,6 +292,7 @@ class KernelInCompile(InCompile):
         setting = require("torch", "torch.compile").compiler.config
         texts = [str(self.tuned.configs[place]) for place in places] or [attribute]
         one = fingerprint([self.tuned.base_fn.__name__, texts, facts])
+        # AOTAutograd's key lacks these configs (torch 2.11 to 2.14): a warm cache would give the winner of before.
         before, _, ours = setting.cache_key_tag.partition(_TAG)
         setting.cache_key_tag = f"{before}{_TAG}{','.join(sorted({one, *ours.split(',')} - {''}))}"
 
@@ -349,6 +354,7 @@ def _give_options() -> None:
         own = {name: value if tx is None else constant(value) for name, value in options.items()}
         return before(self, variable, args, {**own, **kwargs}, tx)
 
+    # The method is private: torch has no public place for options of a launch that it traces.
     hopifier.call_triton_kernel = call_triton_kernel
 
 

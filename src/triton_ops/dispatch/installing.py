@@ -25,6 +25,7 @@ from triton_ops.dispatch.early_start import await_tune
 from triton_ops.dispatch.launching import Launches
 from triton_ops.request import Effort, TuneOptions
 
+# Each has the function under a name of its own, which does not change with the others.
 _PLACES = ("triton", "triton.runtime", "triton.runtime.autotuner")
 _guard = ForkSafeLock(threading.RLock)
 

@@ -54,6 +54,7 @@ from triton_ops.dispatch.recorder import (
 from triton_ops.dispatch.traced import Traced, plain, put, sizes_seen, traced_in
 from triton_ops.request import MISS, KnownCall, KnownCalls
 
+# The plans of many calls are one text over other constants: each text is compiled once.
 _code = lru_cache(1_024)(partial(compile, filename="<plan of a call>", mode="exec"))
 _PLAIN = (bool, int, float, str, type(None))
 _MOST_FAMILIES, _MOST_RECORDED, _MOST_PLANS = 4_096, 1_024, 128  # of one function, the last of one family

@@ -155,6 +155,7 @@ class Recorder:
     """Sees what a call with these values does; no tensor outlives it."""
 
     def __init__(self, values: Sequence[object]) -> None:
+        # By identity: a value holds its tensor, so that no other one gets this identity meanwhile.
         self._values: dict[int, Value] = {}
         self.sizes = Sizes()
         self.names = [f"v{place}" for place in range(len(values))]

@@ -131,6 +131,7 @@ def _attached() -> Any:
         def backward(ctx: Any, grad: Any, *_others: Any) -> Any:
             return None, None, *ctx.how.gradients(ctx, _known_gradient, grad, ctx.needs_input_grad[2:])
 
+    # `apply` of the C base, without what `Function.apply` does for transforms of functions (torch 2.11 to 2.13).
     directly = super(torch.autograd.Function, Attached).apply
     return torch._C._are_functorch_transforms_active, directly, Attached.apply
 
@@ -156,6 +157,7 @@ class Operator:
     def library(self) -> Any:
         """The operator in torch's dispatcher; it stays there as long as this is kept."""
         torch_library, name = require("torch.library", "torch.compile"), f"{SPACE}::{self.name}"
+        # A fragment: each operator has a library of its own in this namespace.
         library = torch_library.Library(SPACE, "FRAGMENT")
         call = self._run if self.repeats is None else self.repeats(self._run)
         _defined(library, self.name, self.schema, self._run, call)
@@ -187,6 +189,7 @@ class Operator:
             plain = is_recording() or can_record((*args, *kwargs.values()))
             return (self._run if plain else dispatched)(*args, **kwargs)
 
+        # `_op` is private (torch 2.11 to 2.13): each call of the overload goes through it to the dispatcher.
         operator._op = repeats(unknown)
 
     @cached_property
@@ -204,6 +207,7 @@ class Operator:
         output = self.run(**values)
         inputs = [id(value) for value in values.values()]
         results = output if isinstance(output, tuple) else (output,)
+        # torch takes the results of an operator for new tensors: what it was given must not be among them.
         own = [each.clone() if id(each) in inputs else each for each in results]
         return tuple(own) if isinstance(output, tuple) else own[0]
 
@@ -258,6 +262,7 @@ class Operator:
         if (gradient := self.gradient) is None:
             return []
         gradients = gradient.known(grad, tuple(needed), *values, *tensors)
+        # A list of tensors in a schema takes no None.
         return [grad.new_empty(0) if each is None else each for each in gradients]
 
 
@@ -348,6 +353,7 @@ def _defined(library: Any, name: str, schema: str, run: Callable[..., Any], call
             return run(*args)
 
     library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
+    # For all devices, and below autograd, to which a gradient is registered apart.
     library.impl(name, call, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{SPACE}::{name}", shapes, lib=library)
 

@@ -23,6 +23,7 @@ from triton_ops.values import Trial
 _upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
 _knobs: Any = require("triton.knobs", "triton_ops.autotune")
 AUTOTUNER: Any = _upstream.Autotuner
+# The listener and the launch of one config without a measurement both came with Triton 3.8.
 MEASURES_ONE = not hasattr(_knobs.autotuning, "listener")
 """Tell whether one config that is left after pruning is measured too."""
 RUN_OF_TRITON: Callable[..., Any] = AUTOTUNER.run
@@ -135,7 +136,7 @@ for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem"
 
 @dataclass
 class Entry:
-    """Config in a cache, its decision's place, and those of all decisions for its key, which has not all."""
+    """A config in a cache, the place of its decision, and those of all decisions that the key does not tell apart."""
 
     config: Any
     place: Any

@@ -113,7 +113,7 @@ _Judge: TypeAlias = Equal | ByElement | Rounded  # of a tensor of the right shap
 
 @dataclass(frozen=True)
 class ExpectedNumbers:
-    """The expectation of a tensor or an array; what has the bits of `own`, the reference's own result, is not judged.
+    """The expectation of a tensor or an array; a result with the bits of `own`, the reference's, is right unjudged.
 
     `array` is the type of an array, and None for a tensor.
     """
@@ -237,6 +237,7 @@ def _comparable(value: object) -> bool:
     if getattr(type(value), "__eq__", None) is object.__eq__:  # equal only to itself
         return False
     try:
+        # NaN differs from itself: any answer will do that has a truth value.
         return bool(value == value) or bool(value != value)
     except Exception:  # noqa: BLE001 - equality that gives no answer, as between data frames
         return False

@@ -100,6 +100,7 @@ class Lifted:
         narrow = [torch.float16, torch.bfloat16, *([torch.float32] if name == "float64" else [])]
         self._wider = dict.fromkeys(narrow, real) | {torch.complex32: complex_, torch.complex64: complex_}
         self._change, self._noise = change, None if seed is None else _Noise(seed)
+        # An ordinary dictionary compares keys by `==`, which between tensors gives a tensor.
         self._beside: Any = require("torch.utils.weak", "checking results").WeakTensorKeyDictionary()
         self._blocks: dict[tuple[Any, ...], _Given] = {}
         self._open: dict[Any, Any] = {}
@@ -138,6 +139,7 @@ class Lifted:
 
     def _call(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         name, tensors = _name_of(func), list(Arguments.tensors_in((args, kwargs)))
+        # Private (torch 2.11 to 2.13): nothing public tells that a transform of functions is at work.
         if self._torch._C._functorch.peek_interpreter_stack() is not None:
             self.rounded["a transform of functions"] = None  # as `torch.vmap`, which has tensors of its own
             return func(*args, **kwargs)
@@ -290,6 +292,7 @@ class Lifted:
             return
         if wide.dtype != tensor.dtype and self._noise is not None:
             wide = self._torch.where(wide == wide.to(tensor.dtype), wide, self._noise(wide, tensor.dtype))
+        # Elements of an expanded tensor share a place, and torch refuses to write there.
         if all(stride or extent < 2 for stride, extent in zip(tensor.stride(), tensor.shape, strict=True)):
             tensor.data.copy_(wide.detach())
 

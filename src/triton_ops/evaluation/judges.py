@@ -46,6 +46,7 @@ from triton_ops.evaluation.numbers import as_dtype, dtype_name, is_array, is_num
 from triton_ops.space import Config
 from triton_ops.values import Problem, Resources, Status, Tolerance, Trial, Work
 
+# Half of the distance from 1 to the next number; below, the least number above 0.
 UNITS = {
     "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
     "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3, "float8_e4m3fnuz": 2.0**-4, "float8_e5m2fnuz": 2.0**-3,
@@ -63,6 +64,7 @@ _REAL_OF = {
 }
 _NARROW = tuple(dtype for dtype in UNITS if dtype.startswith("float8"))
 _TF32_UNIT = 2.0**-10  # tensor cores cut off what TF32's 10 bits do not hold, and do not round
+# That of 8-bit floats is what Hopper keeps of their products: about 14 bits, as deepseek-ai/DeepGEMM#37 discusses.
 _FLOAT64, _FLOAT32, _FLOAT8 = 2.0**-53, 2.0**-24, 2.0**-13  # rounding units of accumulators
 _SLACK = {_FLOAT64: 2.0**-36, _FLOAT32: 2.0**-18}
 

@@ -84,11 +84,13 @@ def _umask() -> int:
 
 def _write_environment(before: dict[str, str]) -> None:
     settings.restore_environment(before)
+    # The C library reads TZ again only when it is told to.
     time.tzset()
 
 
 def _write_filters(before: tuple[object, ...]) -> None:
     warnings.resetwarnings()
+    # In place: Python's own code in C holds this very list.
     filters: Any = warnings.filters
     filters.extend(before)
 
@@ -197,6 +199,7 @@ STANDARD: tuple[Setting, ...] = (
         for name in ("stdin", "stdout", "stderr")
     ),
     Setting("the timeout of sockets", socket.getdefaulttimeout, socket.setdefaulttimeout),
+    # A library that was built with -ffast-math may set this for the thread that loads it.
     Setting("how subnormal numbers are rounded", lambda: sys.float_info.min / 2 > 0.0),
     *(Setting(f"torch's {name}", partial(_told_by_torch, ask)) for name, ask in _TORCH.items()),
 )  # fmt: skip
@@ -224,6 +227,7 @@ def replaced(before: Mapping[str, Mapping[str, object]]) -> str:
 _TORCH_SEED = 67280421310721  # of torch's generators in a new process
 _WATCHED = ("torch", "torch.nn.functional", "torch.linalg", "torch.cuda", "triton", "triton.language", "numpy")
 
+# What `numpy.geterr` gives in a new process.
 _NUMPY_FRESH = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
 

@@ -44,6 +44,7 @@ class Apart:
         self._connection, theirs = child.socket_pair()
         self.returncode: int | None = None
         with theirs:
+            # It returns at once: the interpreter forks, and ends before it imports anything (`_APART`).
             subprocess.run(
                 child.command(module, *words, leftovers=leftovers, keeper=(theirs.fileno(), life_s)),
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=(*files, theirs.fileno()), env=env,
@@ -77,11 +78,15 @@ class Apart:
 
     def kill(self) -> None:
         """Have its keeper kill it with all that it has started."""
+        # A copy of the descriptor, since a socket object closes the one that it was given.
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as connection:
             connection.shutdown(socket.SHUT_RDWR)
 
     def _told(self, *, waits: bool = True) -> int | None:
-        """The next number that the keeper tells; None if it `waits` for none, that of a kill if the keeper is gone."""
+        """The next number that the keeper tells; that of a kill if the keeper is gone.
+
+        Unless it `waits` for a number, None if there is none yet.
+        """
         content = b""
         with contextlib.suppress(OSError):  # the keeper was killed, or this handle was closed
             while not self._connection.ready(select.POLLIN, _LOOK_MS if waits else 0.0):
@@ -95,6 +100,7 @@ def main() -> None:
     """Run a program in a process of its own, and be its keeper."""
     manner = json.loads(sys.argv[1])
     descriptor, life_s, module = manner["keeper"]
+    # Before the fork, so that an early end of the child is kept for `sigtimedwait`.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     if not (pid := os.fork()):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
@@ -117,6 +123,7 @@ def _keep(pid: int, connection: socket.socket, program: child.Program, until: fl
     connection.send(_NUMBER.pack(pid))
     has_ended = False
     while not program.changed and time.monotonic() < until:
+        # It is not reaped (WNOWAIT), so that its number stays its own until its group is cleared away.
         if not has_ended and (ended := os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
             has_ended = True
             connection.send(_NUMBER.pack(ended.si_status * (1 if ended.si_code == os.CLD_EXITED else -1)))

@@ -50,7 +50,10 @@ class AwakeClock:
         self._seconds = seconds
 
     def wait(self, ready: Callable[[float], object], until: float) -> bool:
-        """Wait until `ready`, which waits for so many ms, is true, or until the clock shows `until`; which it was."""
+        """Wait until `ready` is true, or the clock shows `until`; tell whether it is ready.
+
+        `ready` itself waits, for as many milliseconds as it is given at most.
+        """
         while not ready(1e3 * max(0.0, min(until - self.now(), _LOOK_S))):
             if self.now() >= until:
                 return False
@@ -83,6 +86,7 @@ class Channel:
         self._in, self._out, self._duplex = incoming, outgoing, duplex
         self._arrived_bytes = bytearray()
         self._unsent: list[memoryview] = []
+        # Code that is tried may write half a message, for whose rest a read that blocks would wait without end.
         for file in (incoming, outgoing):
             os.set_blocking(file.fileno(), False)
 

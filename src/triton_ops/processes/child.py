@@ -222,6 +222,7 @@ def end_family(mark: str) -> None:
     10 µs for each process of this user, twice.
     """
     until = time.monotonic() + _MOST_S
+    # Again and again, since one of them may start another between the look and its end.
     while (pids := members(mark)) and time.monotonic() < until:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -450,6 +451,7 @@ def die_with(parent: int, leftovers: Leftovers = _NOTHING, *, expendable: bool =
     the interpreter can keep that thread from running. To be called first, in a process that leads a process group.
     Linux ends an `expendable` process, and not its parent, where memory runs out.
     """
+    # A terminal sends Ctrl-C to all; the caller answers it, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # core dumps take seconds
@@ -458,6 +460,7 @@ def die_with(parent: int, leftovers: Leftovers = _NOTHING, *, expendable: bool =
         _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     else:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    # A parent that ended before the request sends no signal: prctl(2), PR_SET_PDEATHSIG.
     if os.getppid() != parent:
         os._exit(1)
     if expendable:
@@ -478,6 +481,7 @@ def run_forked(work: Callable[[], object]) -> NoReturn:
             traceback.print_exc()
     finally:
         sys.stderr.flush()
+        # Not `sys.exit`: handlers that run at an exit are those of the process that has forked this one.
         os._exit(code)
 
 
@@ -508,8 +512,10 @@ def guarded(leftovers: Leftovers) -> None:
     try:
         os.setpgid(0, 0)
         os.closerange(0, MOST)  # an open end in the guard would keep pipes open
+        # Blocked, the signal of the parent's end is waited for below, and does not end the guard.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         _prctl(_DIE_WITH_PARENT, signal.SIGTERM)
+        # The parent may have ended before the request, so that no signal comes.
         while os.getppid() == me and not (program and program.changed):
             if signal.sigtimedwait({signal.SIGTERM}, WATCH_S if program else _LONG_S):
                 break

@@ -120,11 +120,12 @@ class IdleProcesses(Generic[Process]):
                 except RuntimeError:  # the system has no thread left, and nothing would end it
                     timer.cancel()
                     ended.append(process)
+        # Outside of the guard: to end a process takes a while, in which other threads put and take theirs.
         for gone in ended:
             self._end(gone)
 
     def take(self, needs: Hashable) -> Process | None:
-        """The process that does for these needs, if there is one that nobody has ended meanwhile, once it rests."""
+        """The process that serves these needs, once it rests; None without one, or if it has ended meanwhile."""
         with self._guard:
             place = self._place_for(needs)
         if place is None:
@@ -165,6 +166,7 @@ class IdleProcesses(Generic[Process]):
 
     def abandon(self) -> None:
         """Forget the processes, which are the parent's: in a forked child."""
+        # A new lock: another thread, which is not in this child, may have held the old one when the parent forked.
         self._guard = threading.Lock()
         self._places = []
 
@@ -284,6 +286,7 @@ class ForkServer:
     def _ask(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
         with self._lock:
             try:
+                # A copy of the descriptor, since a socket object closes the one that it was given.
                 with socket.socket(fileno=os.dup(self._socket.fileno())) as connection:
                     socket.send_fds(connection, [_QUESTION.pack(question, about)], descriptors)
                 return self._answer()
@@ -322,6 +325,7 @@ class ForkedProcess:
         Raises `GarbledError` for what is no answer, `TimeoutError` for one that does not come in time, and `EOFError`
         or `OSError` where the process is gone.
         """
+        # What it wrote before says nothing of how it may end now.
         os.ftruncate(self._errors.fileno(), 0)
         os.lseek(self._errors.fileno(), 0, os.SEEK_SET)
         clock = AwakeClock()
@@ -433,9 +437,11 @@ class ForkRequests:
         if what == _FORK:
             fork_server = os.getpid()
             if not (answer := os.fork()):
+                # The copy of the child: while one is open, the socket does not end for the one who asks.
                 self._questions.close()
                 child.run_forked(partial(_serve, fork_server, *descriptors, run=run))
             self._forked.add(answer)
+            # The copies that came with the question: an open one here would keep the connection from ending.
             for descriptor in descriptors:
                 os.close(descriptor)
         else:

@@ -200,6 +200,7 @@ class WorkerProcess:
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=there,
                     env=environment(), start_new_session=True,
                 ))  # fmt: skip
+        # The last callback is called first: the process is killed, and then waited for.
         undo.callback(self._process.wait)
         undo.callback(self._process.kill)
         return answers, questions

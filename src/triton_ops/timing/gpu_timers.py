@@ -67,6 +67,7 @@ class DelayedQueue:
         """Take the rest that is due, queue a delay, let the caller queue its work, and wait until the work is done."""
         torch = self.torch
         with torch.cuda.device(self.device), self._pace.stretch(idle_s=self._delay_ms / 1e3):
+            # Private: torch has no public kernel that lasts for a given time.
             torch.cuda._sleep(int(self._delay_ms * _CYCLES_PER_MS))
             delayed = torch.cuda.Event()
             delayed.record()
@@ -274,6 +275,7 @@ class GraphTimer(_QueuedTimer):
         nodes = TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
         if nodes is not None and nodes < unrolled:
             raise EmptyCaptureError(f"{unrolled} captured launches are {nodes} nodes: the work is done elsewhere")
+        # With `keep_graph` torch leaves this to the caller, so that the graph can be looked at before.
         if hasattr(graph, "instantiate"):
             graph.instantiate()
         return graph, _tensors(torch, results[0])
@@ -323,6 +325,7 @@ def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
 
 def _capture_calls(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
     with without_gc():
+        # Not by `torch.cuda.graph`, which empties torch's cache of memory before each capture (torch 2.13).
         graph.capture_begin()
         try:
             return [calls[turn % len(calls)]() for turn in range(unrolled)]

@@ -19,6 +19,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 from triton_ops.base import cached_property
 from triton_ops.values import Measurement
 
+# 1 / Φ⁻¹(3/4), and √(π / 2), both of large samples.
 _MAD_TO_SIGMA = 1.4826  # standard deviation over median absolute deviation, for normal noise
 _MEDIAN_EFFICIENCY = 1.2533  # standard error of a median over the standard error of a mean, for normal noise
 Z95 = 1.96
