@@ -4,8 +4,8 @@ Facts used, of torch 2.11 to 2.15: an option such as `max_autotune_gemm_backends
 in any case and with any spaces. Each backend asks whether its own name is in the list; a name that no backend has is
 passed over without a word. A convolution of 1 × 1 filters may become a product, which follows the list for products.
 
-The rule is that of `torch._inductor.utils.is_big_gpu` in torch 2.11 to 2.15, as a function of a device's figures, so
-that devices that are not here can be asked for too.
+The gate before Triton templates is that of `torch._inductor.utils.is_big_gpu` in torch 2.11 to 2.15, by a device's
+figures: the device need not be here.
 
 Each backend has a predicate, which says yes or no and why, from the figures of a device that need not be here. The
 rules are those of the functions `use_…_template` of `torch._inductor.utils`, and of their callers, in torch 2.11 to
@@ -41,6 +41,7 @@ def torch_sources(patterns: Sequence[str]) -> Iterator[bytes]:
             yield file.read_bytes()
 
 
+# pytorch/pytorch#123121 lowered the gate to this number; pytorch/pytorch#141690 asks for another rule.
 LEAST_UNITS = 68  # of NVIDIA's: an RTX 3080 has as many
 _OLDEST_ROCM, _CLOSED_ROCM = 9, 10  # major numbers of the architecture: gfx10 is closed, gfx9 and gfx11 on are open
 _TAG = "ungated;"
@@ -107,6 +108,7 @@ def known_backends(kind: str) -> tuple[str, ...]:
 
     Cost: reads a few megabytes of torch's sources the first time that a kind is asked for.
     """
+    # Torch has no list of its backends: their names stand only in the calls that ask for them.
     matches = (match for source in torch_sources(_SOURCES) for match in _ASKED.finditer(source))
     names = {match["name"].decode() for match in matches if bool(match["conv"]) == (kind == "conv")}
     return tuple(dict.fromkeys((*KNOWN[kind], *sorted(names))))
@@ -226,6 +228,7 @@ def _cutlass(site: Site) -> tuple[bool, str]:
 
 
 def _ck(site: Site) -> tuple[bool, str]:
+    # ROCm's names go on with features, such as `gfx942:sramecc+:xnack-`.
     arch = site.device.arch.split(":")[0]
     supported = arch in _CK_ARCHS, f"it is for {', '.join(_CK_ARCHS)}, and this is {arch}"
     of_amd, product = _of_vendor(site, "AMD"), _nonzero(site)

@@ -82,10 +82,13 @@ def _advice_on(call: Callable[[], Any], device_name: str, dtype: str, tried: Col
     call_ms = statistics.median(calls.queue(_WARM + _CALLS)()[_WARM:])
     recorded = profile_of(call, device_name, _CALLS, with_flops=True)
     own_us = attrgetter("self_device_time_total" if gpu else "self_cpu_time_total")
+    # Operators are events of the CPU on a GPU too, with the time of the kernels that they launch. With the kernels' own
+    # events that time would count twice.
     host = [each for each in recorded.key_averages() if each.device_type == torch.autograd.DeviceType.CPU]
     events = sorted((each for each in host if "::" in each.key and own_us(each) > 0), key=own_us, reverse=True)
     busy_us = sum(map(own_us, events)) or 1.0
     ops = [
+        # Rounded up: what only some of the calls run counts as one.
         (name, own_us(each) / busy_us, -(-each.count // _CALLS), kind_of(name))
         for each in events for name in [each.key.removeprefix("aten::")]
     ]  # fmt: skip
@@ -95,6 +98,7 @@ def _advice_on(call: Callable[[], Any], device_name: str, dtype: str, tried: Col
     peak = 1e12 * device.tflops.get(dtype, 0.0)
     return Advice.by_shares(
         ops, tried, call_ms=call_ms,
+        # The call was timed without the profiler, which slows the host down and not the kernels.
         idle=max(0.0, 1 - busy_us / _CALLS / 1e3 / max(call_ms, 1e-9)) if gpu else None,
         of_peak=flops / (product_us / 1e6) / peak if flops and product_us and peak else None,
         arch=device.arch,
@@ -127,6 +131,7 @@ _NO_WORK = re.compile(
 
 def compile_seconds() -> float:
     """Seconds that torch's compiler says it has compiled in this process."""
+    # Where nobody has imported torch's compiler, nothing was compiled; an import here would take seconds.
     metrics = getattr(sys.modules.get(_UTILS), "compilation_time_metrics", {})
     return next((float(sum(metrics[name])) for name in _COMPILING if metrics.get(name)), 0.0)
 
@@ -148,6 +153,7 @@ def kernels_of(call: Callable[[], Any], device_name: str) -> int | None:
         if device_name.startswith("cuda"):
             device = torch.autograd.DeviceType.CUDA
             kernels = [each.name.lower() for each in profile.events() if each.device_type == device]
+            # Copies and fills are events of the device too, and are no kernels.
             return len([name for name in kernels if not name.startswith(("memcpy", "memset"))])
         if not any(hasattr(module, _ALL_IN_CPP) for module in _generated_modules()):
             return len([each for each in profile.events() if _does_work(each)]) + sum(loops)
@@ -161,6 +167,7 @@ class PeakMemory:
         self._gpu = device_name if device_name.startswith("cuda") else None
         if self._gpu is not None:
             cuda = require("torch", "asking the GPU").cuda
+            # What torch has reserved and does not use would count: the peak of compilation hides that of calls.
             cuda.empty_cache()
             cuda.reset_peak_memory_stats(self._gpu)
         else:
@@ -179,7 +186,7 @@ class PeakMemory:
 
 
 def loops_in(generated: str) -> int:
-    """Count the loops over data in generated C++ code that lie in no other. A function without any is one."""
+    """Count the outermost loops over data in generated C++ code; a function without a loop counts as one."""
     total = 0
     for function in _FUNCTION.findall(generated):
         loops, outer = 0, ""
@@ -203,6 +210,7 @@ def _counted_loops() -> Iterator[list[int]]:
             with contextlib.suppress(OSError):  # it was cleaned away
                 text = Path(str(module.__file__)).read_text(encoding="utf-8", errors="replace")
             codes = {each["name"]: each["code"] for each in _FUNCTIONS_BY_NAME.finditer(text)}
+            # Generated code looks its functions up in its module at each call: an attribute in their place counts.
             for name, code in codes.items():
                 function = getattr(module, name, None)
                 if callable(function):

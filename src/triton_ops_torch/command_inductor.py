@@ -137,6 +137,7 @@ def inductor_cache_command(
     of AOTInductor (.pt2) and files of other users stay. A folder that holds mostly other things is refused (exit
     code 4). Where stdin is no terminal, --yes is needed (exit code 2).
     """
+    # `days < 0` would let NaN pass.
     if not days >= 0 or (days and not empty):
         raise SettingsError(f"--older-than is {days:g}; it must be 0 or more days, and goes with --clean")
     content = CacheContent.cleanable(folder, days * _S_PER_DAY) if empty else CacheContent.of(folder)

@@ -44,8 +44,8 @@ from triton_ops_torch.model_workload import Loss, check_model, workload_by, work
 
 _log = logging.getLogger("triton_ops")
 _MOST_ALIVE = 4  # compiled models that wait for the race beside eager: each holds the weights
-_MOST_VARIED = 2
-_MOST_MODEL_BYTES = 1 << 34
+_MOST_VARIED = 2  # slow modes, each with up to five variations
+_MOST_MODEL_BYTES = 1 << 34  # of a model that is given with its inputs, and is sent to each process
 LIMITS = Patience(setup_s=300.0, compile_s=1200.0, launch_s=120.0, trial_s=1920.0)
 """Limits of a mode's steps: `setup_s` is for the model, and for its reference; `launch_s` for the calls until they are
 steady, or one visit."""
@@ -287,6 +287,7 @@ class Comparing:
             self._notes.append("no mode is 5 % slower than the fastest, and no option was varied")
         values = option_values()
         if self._contest.device.is_cpu:
+            # A mode without it would be the same program.
             del values[CUDAGRAPHS]
         for row in sorted(slow, key=lambda each: -(each.relative or 0.0))[:_MOST_VARIED]:
             if row.name not in modes:  # the same as another on this device
@@ -301,6 +302,7 @@ class Comparing:
         alive = self._alive(eager)
         if not alive:
             return eager
+        # The race gets two seconds even where the budget is used up: without a race no mode is recommended.
         seconds = min(self._request.seconds, max(self._left_s(), 2.0))
         self._follow(f"comparing {', '.join(each.mode.name for each in [eager, *alive])} for up to {seconds:.3g} s")
         with self._contest.turn():
@@ -322,6 +324,7 @@ class Comparing:
         if best is eager:
             return eager.mode, ""
         for process in self._processes:
+            # The raced processes hold memory on the GPU that the fresh ones need.
             process.close()
         assert self._folder is not None
         whole = self._request.limits  # the budget is for what has not begun: it may be used up by now
@@ -354,6 +357,7 @@ class Comparing:
         """
         environment = log_switches(dict(settings.environment()), (*READ, *self._request.logs)) if not mode.eager else {}
         if folder is not None and not self._request.warm:
+            # Triton's folder is named too: else torch names one when it makes a kernel (triton-lang/triton#9368).
             places = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
             environment |= {variable: str(folder / name) for variable, name in places.items()}
         environment |= traces

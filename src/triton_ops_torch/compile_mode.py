@@ -116,6 +116,7 @@ def autotune_options(words: tuple[str, ...] = _ABOUT_TUNING) -> list[InductorOpt
     for name, value in sorted(option_values().items()):
         if any(word.lower() in name.lower() for word in words):
             set_by = tuple(variable for variable in variables_of.get(name, ()) if variable in present)
+            # An entry may hold the variable's value as its default; the copy that saw no variables has the real one.
             entries = (_bare_config() if set_by else _config())._config
             options.append(InductorOption(name, variables_of.get(name, ()), entries[name].default, value, set_by))
     return options
@@ -329,6 +330,7 @@ def compiled(model: Any, way: CompileMode) -> Any:
     if way.eager:
         return model
     if effective_options(way).get(FREEZING):  # as an option of one `torch.compile` it does nothing
+        # Dynamo hands the weights on by the process's setting, before Inductor gets options (pytorch/pytorch#139272).
         _config().freezing = True
     if way.ungated:
         open_gate()

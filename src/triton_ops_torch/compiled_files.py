@@ -53,7 +53,7 @@ _log = logging.getLogger("triton_ops")
 _FOLDER_NAME = "compile-modes"
 _LOSS = "an interrupted comparison will start from the beginning"
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_.-]+")
-_MOST_LINES = 4000
+_MOST_LINES = 4000  # of a mode's log, the last ones, for a run that goes on
 
 
 @dataclass(frozen=True)
@@ -221,6 +221,7 @@ def _remove_collected(own: Path) -> list[str]:
     with SettingsError.when(what, hint="collect into another folder"):
         for name in there:
             (own / name).unlink(missing_ok=True)
+        # Inner folders come before outer ones; the last one is `.`, which stays.
         for folder in sorted({above for name in there for above in Path(name).parents}, key=str, reverse=True)[:-1]:
             with contextlib.suppress(OSError):  # an empty folder of somebody else's is in it
                 (own / folder).rmdir()
@@ -283,7 +284,7 @@ _PLACES = {  # what the content must hold, where name and place do not suffice, 
 _FOLDERS = [re.compile("/".join(place[:end])) for place in _PLACES for end in range(1, len(place))]
 _FILES = [(re.compile("/".join(place)), needle) for place, needle in _PLACES.items()]
 _WITHOUT_CACHES = re.compile(f"^{_TMP}(?:/|$)")
-_HEAD_BYTES = 1 << 16
+_HEAD_BYTES = 1 << 16  # of a file, in which the content that is looked for must stand
 
 
 @dataclass(frozen=True)
@@ -375,6 +376,7 @@ class _Walk:
     def content(self, folder: Path) -> CacheContent:
         """The files by kind, the largest first: those that were removed where that was asked for."""
         with CacheError.when(f"{folder} cannot be read", hint="name a folder"):
+            # Open folders are walked, and no paths: nobody can put a link in a folder's place before the removal.
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self._visit(descriptor, "")
@@ -423,6 +425,7 @@ class _Walk:
 
 @contextlib.contextmanager
 def _open_entry(name: str, folder: int, kind: int) -> Iterator[int]:
+    # An entry that has become a link or a pipe since it was looked at leads nowhere else, and blocks nothing.
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | kind, dir_fd=folder)
     try:
         yield descriptor

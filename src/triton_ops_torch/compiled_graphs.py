@@ -180,7 +180,7 @@ def _names_of(files: Sequence[Path], path: Path) -> list[str]:
     return [part.as_posix() for part in below]
 
 
-_WIDE, _HIGH, _ACROSS, _DOWN, _EDGE, _TITLE = 230, 46, 24, 44, 20, 34
+_WIDE, _HIGH, _ACROSS, _DOWN, _EDGE, _TITLE = 230, 46, 24, 44, 20, 34  # in pixels
 _LONGEST = 34  # characters of a line in a node
 _FILLS = {"call": "#dbe9f6", "fused": "#fde8c8", "loop": "#e6f4e1", "nothing": "#eeeeee"}
 _OUTLINE, _MARKED = 'stroke="#555555" stroke-width="1"', 'stroke="#c0392b" stroke-width="2.5"'

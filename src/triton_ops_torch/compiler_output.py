@@ -72,6 +72,7 @@ _WORDS = (  # each line of these kinds has one
     "CUDAGraph supports", "ecording function", "ecompil", "guard failure", "- ", " hit ", "LimitHit: ", "Exceeded: ",
     "function: ", "reason", " autotuning", " choice ", "hoice ", "max_autotune",
 )  # fmt: skip
+# Of patterns that match at one place the first one names the kind.
 _KINDS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _PATTERNS.items()))
 _ABOUT = {"guard": "recompiled", "limit": "limits"}  # the event below which such lines stand
 _EVENTS = ("rerecorded", "skipped", "recompiled", "limits", "hints", "failures")
@@ -168,7 +169,7 @@ class _OpenTable:
     overlaps: bool = False  # with another one of which no end came before: mixed, unless all ends were left out
 
     def closed(self, shown: int, alone: bool) -> AutotuneTable:
-        """The table, in a log that shows so many choices of one; `alone` tells whether all of it has one writer."""
+        """The finished table; a log shows `shown` choices of one at most, and is by one process if `alone`."""
         bench, compiling, count = self.end.group("bench", "compile", "count") if self.end else (None, None, None)
         choices = tuple(AutotuneChoice(row["name"], _ms(row), (row["what"] or "").strip()) for row in self.rows)
         own, times_ms = {(it.name, it.what) for it in choices}, [math.inf if it.ms is None else it.ms for it in choices]
@@ -203,6 +204,7 @@ def _agree(first: re.Match[str], row: re.Match[str]) -> bool:
         return float(share) == 100
     half_ms = max(_MS_PER_UNIT[it["unit"]] * 0.5 * 10.0 ** -len(it["time"].partition(".")[2]) for it in (first, row))
     low, high = (best_ms - half_ms) / (ms + half_ms), (best_ms + half_ms) / max(ms - half_ms, 1e-9)
+    # Shares are printed in tenths of a percent.
     return low - 1e-3 <= float(share) / 100 <= high + 1e-3
 
 
@@ -309,7 +311,11 @@ class _LogReader:
         return bool(is_rest or _LIKE_A_TABLE.search(rest) or (near and _LIKE_A_CHOICE.search(rest)))
 
     def _leave(self, line: LogLine) -> None:
-        """Count a line as not read: open tables may lack it as first row; of a row or end of none, others have rows."""
+        """Count a line as not read.
+
+        An open table without rows may lack it as its first one. Where it is a row or an end that belongs to no table,
+        tables that have ended may have rows of others.
+        """
         self.unread.append(line.text.strip())
         for table in self.tables:
             orphaned = line.kind in ("choice", "end") and len({"", line.writer, table.writer}) < 3
@@ -340,6 +346,7 @@ class _LogReader:
         table = self._open.get(writer)
         if line.kind == "stats":
             try:
+                # More may stand behind the object, as what a collector adds.
                 self._stats[line.writer], _ = json.JSONDecoder().raw_decode(match["document"])
             except ValueError:  # it was cut off
                 self._leave(line)

@@ -58,6 +58,7 @@ class LogLine(NamedTuple):
 def clean_lines(texts: Iterable[str]) -> Iterator[str]:
     """The lines of texts without colours and line ends, taken out of the JSON into which a collector has put them."""
     plain = (_ENTITY.sub(lambda entity: unescape(entity[0]), _ESCAPE.sub("", text)) for text in texts)
+    # Pages from which logs are copied have no-break spaces.
     for line in filter(None, (line for text in plain for line in _END.split(text.replace("\u00a0", " ")))):
         try:
             document = json.loads(line) if line.lstrip().startswith("{") else None
@@ -74,11 +75,12 @@ def clean_lines(texts: Iterable[str]) -> Iterator[str]:
 def read_lines(
     texts: Iterable[str], pattern: re.Pattern[str], words: Sequence[str], first: str, later: Sequence[str] = ()
 ) -> list[LogLine]:
-    """The lines of a log, each with its match of a pattern, wherever in it that begins, where it has one of the words.
+    """The lines of a log, each with its match of a pattern, if it has one of the words; a match may begin anywhere.
 
-    A prefix that only one line has, such as the rest of a progress bar, names no writer, and no number does where the
-    prefixes of the kind `first` are seldom those of the kinds `later`, which belong to it. Where these stand above it,
-    the log has the newest line first, and is turned round.
+    The prefix of a line names its writer. One that a single line has, such as the rest of a progress bar, names none.
+    Lines of the kinds `later` belong to one of the kind `first`: where their prefixes seldom agree, the numbers in them
+    count something, and are left out. Where `later` lines stand above `first` ones, the log has its newest line first,
+    and is turned round.
     """
     lines = []
     for text in clean_lines(texts):

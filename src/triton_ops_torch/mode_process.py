@@ -163,6 +163,7 @@ class ModeAssignment:
         return ModeStation(self, tell, lines)
 
 
+# Torch warms up in the pool of the graph: pytorch/pytorch#96433.
 LEAST_CALLS = 3
 """With CUDA graphs the first call runs as usual, the second records, and the third is the first that replays."""
 MOST_CALLS = 20
@@ -207,6 +208,7 @@ class ModeStation:
             torch.set_num_threads(manner.threads)
         if manner.matmul_precision not in ("", torch.get_float32_matmul_precision()):
             torch.set_float32_matmul_precision(manner.matmul_precision)
+        # A factory draws weights and inputs, which must be alike in all processes.
         torch.manual_seed(manner.seed)
         make, loss = Packed.loaded(packed)
         workload: ModelWorkload = make()
@@ -255,6 +257,7 @@ class ModeStation:
         calls_s = self._warmed()
         errors += self._check(verification)  # a recorded graph may compute something else than the first call
         notes, sizes = tuple(verification.notes), [error for error in errors if error is not None]
+        # Golden results of higher precision would lie in memory while calls are timed.
         del verification
         calls = [partial(self._step, call) for call in workload.calls]
         self._samplers = [Sampler.of_calls(call, self._device, _SAMPLE_MS) for call in calls]
@@ -299,6 +302,7 @@ class ModeStation:
 
     def _loaded(self, calls_s: Sequence[float], error: float | None, notes: tuple[str, ...]) -> Loaded:
         """The state before times count, after a first sample."""
+        # From here on, so that neither compilation nor the golden results are in the peak.
         memory = PeakMemory(self._device)
         kernels = [kernels_of(partial(self._step, call), self._device) for call in self._workload.calls]
         self._samples_ms(1)
@@ -336,7 +340,7 @@ def failure_of(error: BaseException) -> CandidateError:
     return CandidateError(status, CandidateError.one_line(inner if isinstance(inner, BaseException) else error))
 
 
-_MOST_LINES = 20_000
+_MOST_LINES = 20_000  # writes, each a line or a part of one: warnings in a loop must not fill the memory
 
 
 class KeptLines(io.TextIOBase):

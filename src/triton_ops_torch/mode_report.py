@@ -220,8 +220,8 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value, str_keys=True, enc_hook=str)
 
 
-_LONGEST_LIST = 20
-_PROTOCOL_CALLS = 50
+_LONGEST_LIST = 20  # reasons of one kind in a row
+_PROTOCOL_CALLS = 50  # of a loop as benchmarks often have it, after one call that warms up
 
 
 def first_calls(calls_s: Sequence[float]) -> dict[str, float]:
@@ -256,6 +256,7 @@ def left_to_python(loaded: Loaded) -> list[str]:
 
 WORTH_A_WORD = 1.05  # a mode that is slower by less than this is not explained
 _TRAP = 1.5  # how far a mean over the calls after the first may be off before that is said
+# Pairs of torch's modes that differ in CUDA graphs alone.
 _NO_GRAPHS = {"max-autotune": "max-autotune-no-cudagraphs", "reduce-overhead": "default"}
 _SAME = object()
 

@@ -42,6 +42,7 @@ class ModelWorkload:
     @property
     def device_name(self) -> str:
         """Torch's name of the device; `cpu` where there is no tensor."""
+        # A scalar of the CPU goes with tensors of any device.
         return next((str(tensor.device) for tensor in self._tensors() if tensor.dim()), "cpu")
 
     @property
@@ -222,6 +223,7 @@ class ModelRunner:
         gradients: dict[str, Any] = {}
         if self.training:
             trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+            # `backward` would add to the model's own gradients.
             tensors = torch.autograd.grad(self._loss(output), list(trained.values()), allow_unused=True)
             gradients = dict(zip(trained, tensors, strict=True))
         return [output, gradients, buffers, list(arguments.tensors())]
@@ -249,6 +251,7 @@ def mean_square(output: Any) -> Any:
         raise KernelTypeError("the output holds no floating-point tensor to compute gradients of", hint="give a loss")
     if len(tensors) == 1 and tensors[0].dim() == 0:
         return tensors[0]
+    # Squares of float16 overflow from 256 on.
     return sum(each.float().square().mean() for each in tensors)
 
 
@@ -294,6 +297,7 @@ class Verification:
             return _without(step.reference(*args, **kwargs), noise)
 
         try:
+            # The reference copies what it changes, so that nothing has to be protected.
             right = ReferenceResults(reference, arguments, tolerance=tolerance, protected=False)
         except TargetError as error:
             self.notes.append(f"results are not checked: {error.message}")
