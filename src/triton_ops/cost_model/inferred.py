@@ -225,6 +225,7 @@ class InferredTiles:
 
     def _of(self, launch: LaunchWork) -> _LaunchFacts:
         """The facts of a launch, which many configs of one work share."""
+        # An id may have been that of another launch, which is gone.
         if (facts := self._facts.get(id(launch))) is None or facts.launch is not launch:
             facts = self._facts[id(launch)] = _LaunchFacts(launch)
         return facts

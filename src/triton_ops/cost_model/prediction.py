@@ -282,7 +282,7 @@ class ModelPrior:
         return self._guessed[config]
 
 
-_RIDGE = 1e-2
+_RIDGE = 1e-2  # for each row, on the diagonal: without it columns that follow from others leave no solution
 _MOST_COLUMNS = 40  # of first degree; with more, columns of second degree would outnumber the configs
 
 

@@ -25,7 +25,7 @@ _SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1  # arguments of floating point are 
 _CLOSE = 1e-5
 _PLACES = (0, 1, 2)  # of a sum or a product over a whole axis, these stand for all
 _MOST = 20_000  # numbers that are computed for one question
-_LARGE = 1 << 40
+_LARGE = 1 << 40  # an extent with which a mask leaves out no place
 _SMALL = {"program_id": 2, "turn": 2, "turns": 4, "num_programs": 9, "index": 3, "bound": 3}
 
 
@@ -247,6 +247,7 @@ def _drawn(name: str, whole: bool, number: int, *operands: bytes) -> Numbers:
     return np.floor(5000 + 1000 * _share(seed)) if name == "argument" else np.floor(_share(seed) * _SMALL.get(name, 9))
 
 
+# The increment, the multipliers and the shifts of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 _SEEDS = (np.arange(DRAWS, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -254,6 +255,7 @@ def _hash(number: int, *values: Numbers) -> NDArray[np.uint64]:
     """A number for each draw that depends on all that is given, the same in every process."""
     hashes = _SEEDS ^ np.uint64((number + 1) * 0xBF58476D1CE4E5B9 % (1 << 64))
     for value in values:
+        # The sum makes -0.0 and 0.0, which are equal, the same bits.
         bits = np.ascontiguousarray(np.asarray(value, dtype=np.float64) + 0.0).view(np.uint64)
         hashes = _scramble(hashes ^ _scramble(bits))
     return _scramble(hashes)
@@ -266,6 +268,7 @@ def _scramble(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _share(seed: NDArray[np.uint64]) -> NDArray[np.float64]:
+    # A float64 holds 53 bits.
     return (seed >> np.uint64(11)).astype(np.float64) / float(1 << 53)
 
 
@@ -380,6 +383,7 @@ def _combined(
     raise NotComputedError("a reduction that returns nothing")
 
 
+# Lanes beyond a mask overflow and divide by 0: that is what is looked for.
 @np.errstate(all="ignore")
 def _harm_to_reduction(facts: Facts, reduction: ReductionFact, axis: Term, condition: Term, padding: float) -> str:
     for turns in _TURNS:

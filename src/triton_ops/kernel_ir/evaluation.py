@@ -113,6 +113,7 @@ def evaluate(facts: Facts, programs: Programs) -> Trace:
     Cost: 1 to 10 ms.
     """
     evaluation = _Evaluation(facts, programs)
+    # Loops are visited even where no access lies in them, since their turns count.
     for loop in (*facts.loops, *facts.whiles):
         evaluation.visits_of(loop)
     for access in (*facts.accesses, *facts.blocks):
@@ -308,6 +309,7 @@ def _figures(fact: AccessFact) -> Access:
     )  # fmt: skip
     if fact.block is None:
         return figures
+    # A run that is shorter than a line or a sector takes a whole one.
     tile, run = prod(kind.shape), (kind.shape[-1] if kind.shape else 1) * size
     lines, sectors = tile * size / min(128, run), tile * size / min(32, run)
     return replace(figures, descriptor=True, tile=tile, run_bytes=run, lines=lines, sectors=sectors)
@@ -389,6 +391,7 @@ class _Numbers:
             return self._programs.operands[root.operands[0]][0], self._constant(0)
         how = OPERATIONS[root.name].whole if root.name in OPERATIONS else ""
         if how == "pointer":  # into a tensor of its own, which the term names
+            # The place is negative, so that it is that of no argument.
             return -1 - root.number, self.value(root.operands[-1], visit, shape)
         if how == "same":
             return self._root(root.operands[-1], visit, shape)

@@ -22,7 +22,7 @@ _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)$')
 _NAMED = re.compile(r'"(?:[^"\\]|\\.)*"\((#loc\d*)\)$')
 _CALL = re.compile(r"callsite\((#loc\d*) at (#loc\d*)\)$")
 _ESCAPE = re.compile(rb"\\(\\|[0-9A-F]{2})")
-_DEEPEST = 64
+_DEEPEST = 64  # places within places: a damaged text may have a circle of them
 
 
 @dataclass(frozen=True)

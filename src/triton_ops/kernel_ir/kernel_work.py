@@ -190,6 +190,7 @@ class LaunchWork:
         try:
             facts = KernelFacts.of(module, data=False)
             whole, beside = (evaluate(facts, programs) for programs in (some, many))
+        # A later Triton may write other forms: a kernel without a model is tuned all the same.
         except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
         return _summary((whole, beside), module, grid, operands)
@@ -271,7 +272,7 @@ def _together(names: Sequence[str], values: _Origins) -> frozenset[int]:
 _LOOKED_AT, _FEWEST = 64, 8  # programs of the first walk
 _MOST_ELEMENTS = 1 << 17  # of them together, of one range: with more, each step takes a millisecond
 _BESIDE = 4096  # programs of the second walk
-_MOST_PROGRAMS = 1 << 31
+_MOST_PROGRAMS = 1 << 31  # CUDA's grids have fewer along x
 _RANGES = re.compile(r"tt\.make_range \{end = (\d+)")
 
 

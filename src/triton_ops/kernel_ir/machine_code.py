@@ -33,8 +33,10 @@ def sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
     """Name and content of every section; raises ValueError for no 64-bit little-endian ELF file."""
     if elf[: len(_ELF64_LITTLE)] != _ELF64_LITTLE:
         raise ValueError(f"no 64-bit little-endian ELF file: it starts with {elf[:6]!r}")
+    # Of the ELF header: e_shoff; then e_shentsize, e_shnum and e_shstrndx.
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     size, count, names_at = struct.unpack_from("<HHH", elf, 0x3A)
+    # Of a section header: sh_name, sh_type, sh_flags, sh_addr, sh_offset and sh_size.
     headers = [struct.unpack_from("<IIQQQQ", elf, table + number * size) for number in range(count)]
     names = headers[names_at][4]
     for name, _kind, _flags, _address, offset, length in headers:
@@ -139,6 +141,7 @@ def features(language: str, assembly: str) -> dict[str, Any]:
     `mma` is the instruction of the matrix products: `tcgen05`, `wgmma`, `mma.sync`, `mfma`, `wmma`, or `none`;
     `load_bytes` the width of the most frequent load, of equally frequent loads the narrower, None without loads.
     """
+    # A kernel may have an older instruction beside a newer one, which stands first in the table.
     mma = next((kind for kind, mark in _MMA[language].items() if mark in assembly), "none")
     widths = load_widths(language, assembly)
     return {"mma": mma, "load_bytes": min(widths, key=lambda width: (-widths[width], width), default=None)}

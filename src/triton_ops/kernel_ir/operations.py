@@ -33,7 +33,7 @@ Numbers: TypeAlias = NDArray[Any]
 Handler: TypeAlias = Callable[[TermScope, TtirOperation], Sequence[TermValue]]
 _COORDINATES = re.compile(r"\[([^\]]*)\]")
 _NAME = re.compile(r"%[\w$.-]+(?:#\d+)?")
-_UNKNOWN_STRIDE = 1 << 20
+_UNKNOWN_STRIDE = 1 << 20  # elements, so many that no two rows have a line in common
 
 
 def _expand_dims(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -110,6 +110,7 @@ def symbolic(here: TermScope, kind: Type, name: str, *operands: object) -> TermV
 def elementwise(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     """An operation on single elements: its name, the type of its elements, and what it is given."""
     operands = [value.term for value in here.all([n for n in operation.operands if n in here.values])]
+    # The result of another operation may depend on more than its operands: it is equal to no other one.
     extra = () if operation.name.startswith(("arith.", "math.")) or operation.name in _PLAIN else (operation.number,)
     word = operation.predicate if operation.name == "arith.cmpf" else " ".join(operation.quoted)
     kinds = enumerate(operation.kinds)
@@ -138,6 +139,7 @@ def float_of(literal: str, kind: Type) -> float:
         return float(literal == "true")
     if not literal.startswith("0x"):
         return float(literal)
+    # MLIR writes bits in place of decimals for infinity and NaN alone.
     digits = literal[2:].rjust(kind.item_bytes * 2, "0").lower()
     narrow = {"f16": ("fc00", "7c00"), "bf16": ("ff80", "7f80"), "f32": ("ff800000", "7f800000")}
     low, high = narrow.get(kind.element, ("fff0000000000000", "7ff0000000000000"))
@@ -218,6 +220,7 @@ def _sum_with(factor: int) -> Handler:
 
 def _power(terms: Terms, by: Term) -> Term | None:
     """The number that a shift multiplies or divides by; None if it is not known."""
+    # 1 << 63 is no number of NumPy's int64.
     return terms.number(1 << by.constant) if by.constant is not None and 0 <= by.constant < 63 else None
 
 
@@ -233,6 +236,7 @@ def _extreme(name: str) -> Handler:
 def _and(terms: Terms, kind: Type, one: Term, other: Term) -> Term | None:
     if kind.truth:
         return terms.both(one, other)
+    # A mask of low ones is a remainder by a power of two.
     if (power := other.constant) is None or power < 0 or power & (power + 1):
         return None
     return terms.remainder(one, terms.number(power + 1))
@@ -466,6 +470,7 @@ def _same(x: Any) -> Any:
 
 
 def _divisor(other: Numbers) -> Numbers:
+    # Places that a mask leaves out may divide by 0, and nobody uses their results.
     return np.where(other == 0, 1, other)
 
 

@@ -72,6 +72,7 @@ def bank_padding(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: in
 
 def _check(stride: int, item_bytes: int, lanes: int, banks: int) -> None:
     for name, value in (("stride", stride), ("item_bytes", item_bytes), ("lanes", lanes), ("banks", banks)):
+        # `isinstance` would take True for 1.
         if type(value) is not int:
             raise ConfigValueError(f"{name} is {value!r}, which is no whole number")
     if item_bytes not in (1, 2, 4, 8, 16):

@@ -185,6 +185,7 @@ class _TermWalk:
         arrivals[blocks[0].label] = [(here, [])]
         returned: list[tuple[TermScope, list[TermValue]]] = []
         for block in blocks:
+            # A block is taken out when it is walked through, so that a later jump to it is seen to go back.
             if not (ways := arrivals.pop(block.label)):
                 continue
             inside = ways[0][0]
@@ -214,6 +215,7 @@ class _TermWalk:
     def _while(self, operation: TtirOperation, here: TermScope) -> list[TermValue]:
         """Nothing is said of how a value moves in a loop of this kind, in which each turn may have any."""
         before, after = (region[0] for region in operation.regions)
+        # Operands in the order of the text: `scf.while (%name = %begin, ...)`.
         names, begin, terms = operation.operands[0::2], here.all(operation.operands[1::2]), here.terms
         nothing = terms.number(0)
         loop = LoopFact(
@@ -237,6 +239,7 @@ class _TermWalk:
         return outcomes
 
     def _for(self, operation: TtirOperation, here: TermScope) -> list[TermValue]:
+        # Operands in the order of the text: `scf.for %i = %lower to %upper step %step iter_args(%name = %begin, ...)`.
         lower, upper, step = here.all(operation.operands[1:4])
         begin, terms, number = here.all(operation.operands[5::2]), here.terms, operation.number
         turn = terms.make("turn", number)
@@ -248,6 +251,7 @@ class _TermWalk:
         inside = replace(here, way=Way(loop))
         steps: list[Term | None] = [None] * len(begin)
         if len(inside.way.loops) <= _DEEP:
+            # The facts of this first walk are thrown away: the second walk finds them again.
             results = self._turn(operation, (at, *symbols), replace(inside, facts=Facts(terms, here.facts.data)))
             steps = [_step(terms, number, *pair) for pair in zip(symbols, results, strict=True)]
         entries = [

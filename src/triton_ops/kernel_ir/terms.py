@@ -227,6 +227,7 @@ class Terms:
         """Check whether a whole number is 0."""
         if (value := term.constant) is not None:
             return self.truth(value == 0)
+        # `0 == p` and `0 == -p` are one condition: the first coefficient is made positive.
         return self.make(ZERO, term if min(term.parts.items())[1] > 0 else self.add((-1, term)))
 
     def truth(self, value: bool) -> Term:
@@ -259,6 +260,7 @@ class Terms:
         if term.name == NOT:
             return term.operands[0]  # type: ignore[no-any-return]
         if term.name == AT_LEAST_ZERO:
+            # Of whole numbers `not 0 <= p` is `0 <= -p - 1`.
             return self.at_least_zero(self.add((-1, term.operands[0]), (-1, self.number(1))))
         if term.name in (AND, OR):
             inner = [self.refuse(one) for one in term.operands]

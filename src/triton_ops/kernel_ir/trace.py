@@ -126,6 +126,7 @@ def _along(value: Value, axis: int) -> Vector:
 
 
 def _limited(numbers: Vector, made_up: bool) -> Vector:
+    # Numbers in the place of data wrap round, so that no product of them leaves int64.
     return numbers % FARTHEST if made_up else numbers
 
 

@@ -226,6 +226,7 @@ class LockEntry:
 
 
 def _bare(name: str) -> str:
+    # Drivers and engines spell one device with blanks, hyphens or underlines.
     return "".join(filter(str.isalnum, name.casefold()))
 
 

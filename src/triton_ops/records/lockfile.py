@@ -473,6 +473,7 @@ def _follow(followed: weakref.ref[FollowedLockfile], on_reading: Callable[[], ob
             warn("%s is used now", here._warning)
             on_reading()
             return
+        # The thread holds no reference while it sleeps, so that the object can go, and the thread ends.
         del here
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _MOST_LOOK_S)

@@ -61,6 +61,7 @@ class Harvest:
 
     def note(self, key: Key, expected_ms: float | None = None, call: NotedCall | None = None) -> None:
         """Note that nothing answered `key`. Cost: 1 µs; 0.1 ms for the first, which starts the thread that writes."""
+        # A deque's `append` is atomic: a launch takes no lock here.
         self._queue.append((key, expected_ms, call))
         if not self._started:
             self._start()
@@ -69,6 +70,7 @@ class Harvest:
 
     def _start(self) -> None:
         """Start the thread that writes; where none can be started, the next note tries again."""
+        # A launch never waits here: another thread that starts the writer is enough.
         if self._starting.acquire(blocking=False):
             try:
                 if not self._started:
@@ -102,6 +104,7 @@ class Harvest:
         while True:
             self._wake.wait()
             threading.Event().wait(wait_s)  # further notes come together meanwhile
+            # Before the queue is read, so that a note that comes meanwhile wakes the thread once more.
             self._wake.clear()
             self.flush()
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
@@ -119,6 +122,7 @@ class Misses:
     def note(self, key: Key, expected_ms: float | None = None, call: NotedCall | None = None) -> None:
         """Note that nothing answered `key`, and never wait or raise; `expected_ms` of a launch is None if unknown."""
         if (harvest := _harvests.get(self._folder)) is None:
+            # Two threads may have made one each; both take the first.
             harvest = _harvests.setdefault(self._folder, Harvest(self._folder))
         harvest.note(key, expected_ms, call)
 

@@ -169,6 +169,7 @@ def _identity_of(device: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _devices(facts_of_all: Iterable[tuple[Any, ...]], plan: LockPlan) -> dict[tuple[Any, ...], LockedDevice]:
     devices: dict[tuple[Any, ...], LockedDevice] = {}
+    # Aliases must not depend on the order of records.
     for facts in sorted({*facts_of_all}, key=canonical_json):
         kind, name, arch, units, threads = facts
         alias = re.sub(r"[^a-z0-9]+", "-", str(name).lower()).strip("-") or "device"

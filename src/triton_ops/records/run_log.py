@@ -346,6 +346,7 @@ class RunLog:
         """
         if config != self._last_begun:
             self.write(Begun(at_s=self.at_s, config=config))
+            # `write` has reset it.
             self._last_begun = config
 
     def trial(self, trial: Trial, origin: TrialOrigin, durable: bool = True) -> None:

@@ -107,6 +107,7 @@ class Codec(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             *(TypeError, ValueError, RecursionError),
         ):
             text = json.dumps(self.contents(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+            # A lone surrogate is text of JSON, and none of UTF-8: it is refused here, and not while a file is written.
             text.encode()
         return text
 
@@ -170,6 +171,7 @@ def check_kind(
     """
     if content.get("kind") != kind:
         raise error(f"{what}its kind is {content.get('kind')!r}, not {kind!r}", hint="check the path")
+    # True equals 1, and is no version.
     if (version := content.get("schema_version")) != reads or isinstance(version, bool):
         hint = again if version in range(reads) else f"upgrade triton-ops, or {again}"
         raise error(f"{what}it has schema version {version!r}; this triton-ops reads {reads}", hint=hint)

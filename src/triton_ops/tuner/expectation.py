@@ -97,6 +97,7 @@ class Expectation:
 
     def worth(self, request: TuneRequest, effort: Effort) -> Expectation:
         """Itself, where the gain that it expects is the effort's at least; else raises UntunedError."""
+        # A gain that is NaN is none, and `<` would let it pass.
         if not self.gain >= effort.expected_gain:
             raise _unsure(request, f"the model {self.forecast}, and is sure from {effort.expected_gain:.0%} on")
         return self

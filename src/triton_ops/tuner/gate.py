@@ -72,6 +72,7 @@ class FirstConfigs:
             most = len(self._futures) if self._submitted else math.inf
             reached = [future for future, least in self._due if self._ended >= min(least(), most)]
             self._due = [each for each in self._due if each[0] not in reached]
+        # Outside of the lock: what waits for these futures is called here, and may submit further configs.
         for future in reached:
             future.set_result(None)
 

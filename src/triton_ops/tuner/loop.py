@@ -51,6 +51,7 @@ class _TrialThread:
 
     def close(self) -> None:
         """Wait for the attempt under way, and make no other; one that does not end in half a minute is left behind."""
+        # Before the end mark, so that attempts that still wait in the queue are not made.
         self._closed = True
         self._queue.put(None)
         self._thread.join(Gate.GRACE_S)
@@ -122,6 +123,7 @@ class TuningLoop:
         """
         for trial in earlier:
             self._keep(trial)
+        # Configs with a trial count as proposed: neither the default nor an incumbent is tried twice.
         self._proposed.update(dict.fromkeys(self.trials, TrialOrigin.SEARCHER))
         if self.trials:
             self.searcher.tell(list(self.trials.values()))

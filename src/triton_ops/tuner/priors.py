@@ -42,6 +42,7 @@ def transfers_to(request: TuneRequest, key: Key, records: Iterable[Record], fold
     same, kind = (dict(key.problem), key.device.get("name")), (key.kernel, None, key.interpreted)
     others = [r for r in records if (r.key.kernel, r.key.unknown, r.key.interpreted) == kind]
     others = [r for r in others if (dict(r.key.problem), r.key.device.get("name")) != same]
+    # The id orders equal distances alike in all processes.
     others.sort(key=lambda record: (place_of(record.key).distance(here), record.id))
     priors: list[Prior] = []
     for record in others:
@@ -123,7 +124,7 @@ def coming_priors(
     """
     priors: Future[list[Prior]] = Future()
     declared = request.work if request.work is not None and request.work.tiles is not None else None
-    silent = declared is None and pool is None  # whatever the device is, whose calibration is a file
+    silent = declared is None and pool is None  # then not even the calibration of the device is read, which is a file
     machine = None if silent else Machine.of(request.device if folder is None else request.device.calibrated(folder))
     if machine is None or declared is not None or pool is None:
         priors.set_result([] if machine is None or declared is None else [Model(declared, machine).prior])

@@ -40,6 +40,7 @@ def call_of(problem: TuneProblem, options: TuneOptions) -> Any:
         return None  # whatever else `args` is, a generator say, is refused before it is iterated over
     rest = problem.shape, problem.dtype, problem.device, problem.reference, problem.tolerance, problem.check
     where = (*settings.named_folder_and_effort(), TorchDevice.current_name())
+    # Ids stay those of these objects, since `remember` keeps target and space as long as the hit.
     more = id(problem.target), listed, *rest, problem.cold, options, where
     return _hits.place(problem.args, {} if problem.kwargs is None else problem.kwargs, *more)
 

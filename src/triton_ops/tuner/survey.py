@@ -59,6 +59,7 @@ class Survey:
     @staticmethod
     def considered(space: ConfigSpace) -> list[Config]:
         """The configs that a survey considers: default and seeds, all of a small space, some of a large one."""
+        # The seed is fixed, so that all processes of a job consider the same configs.
         rng, first = random.Random(0), (space.default_config, *getattr(space, "seeds", ()))
         whole = space.all_configs(WHOLE)
         known = {*whole} if whole else {*first}  # a part of a space need not have the default

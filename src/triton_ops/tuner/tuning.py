@@ -54,7 +54,7 @@ from triton_ops.values import Key, Trial, TuningResult
 
 @dataclass(frozen=True, kw_only=True)
 class Before:
-    """The legacy of earlier runs.
+    """What earlier runs have left.
 
     A limit of trials does not count `further` ones: those of the undecided tunes before, or of one that had nothing to
     compare. `tunes` have led to what is gone on with; 0 without one.
@@ -174,6 +174,7 @@ class RequestedTune:
             return replace(self, options=replace(self.options, keep=False)).result()
         place = folder if keep else None
         with not_within_itself(self.key), TerminatedError.cleaned_up(), self._alone(place) as (runs, quarantine):
+            # Another process may have found the winner while this one waited for the lock.
             if (result := self.known()) is not None:
                 return result
             store = store_in(self.folder) if keep else MemoryStore(RECORDS)
@@ -330,9 +331,9 @@ class Tuning:
         self.effort = self.effort.within(gate.limit_s)
 
     def _before(self) -> Before:
-        """The legacy of earlier runs; none of a key with an unknown part, since it may belong to several kernels.
+        """What earlier runs have left; nothing for a key with an unknown part, which several kernels may share.
 
-        That is the first of these: an interrupted run, with its trials; the trials of the run whose record is
+        It is the first of these: an interrupted run, with its trials; the trials of the run whose record is
         undecided; and those of the last run over another space with this default, since a config that joins a list is
         then the only one that is tried. The space decides which trials still hold, whose times are relative to that of
         the default config; of failures the default's does not, and none if nothing ran.

@@ -66,6 +66,7 @@ def _numbers(trial: Trial) -> str:
 
 
 def _advice(excess: float | None) -> str:
+    # A fifth more than was seen, since other configs round in another order.
     times = math.ceil((excess or 1.0) * 1.2)
     return (
         f"if such an error is right for this kernel, say so with tolerance=Tolerance(times={times}) or a check; "
