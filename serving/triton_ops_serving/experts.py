@@ -55,6 +55,7 @@ def chosen_experts(tokens: int, top_k: int, loads: list[float]) -> Any:
     generator = torch.Generator().manual_seed(tokens * 1009 + len(loads))
     noise = torch.rand(room.shape[1:], generator=generator, dtype=torch.float64, out=room[0]).clamp_(1e-12, 1 - 1e-12)
     order = torch.randperm(len(loads), generator=generator)
+    # Gumbel noise on logarithms of loads: the largest k are a draw without repetition by the loads.
     scores = torch.tensor(loads, dtype=torch.float64)[order].clamp(min=1e-12).log() - (-noise.log()).log()
     return scores.topk(top_k, dim=1).indices.int()
 

@@ -203,6 +203,7 @@ class _AfterImport(MetaPathFinder):
                 execute(module)
                 self._acts[name](module)
 
+            # A spec has a loader of its own, so that no other module is executed in this way.
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
@@ -236,6 +237,7 @@ def _ready(engine: str) -> list[tuple[LookUp, Answers]]:
 def vllm() -> None:
     """The plug-in of vLLM's group `vllm.general_plugins`: replace look-ups when their modules are imported."""
     acts = {look_up.module: partial(_replace, look_up, answers) for look_up, answers in _ready("vllm")}
+    # No finder is asked again for a module that is there.
     for name in acts.keys() & sys.modules.keys():
         acts[name](sys.modules[name])
     if acts:

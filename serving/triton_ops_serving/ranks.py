@@ -44,5 +44,7 @@ def _first(name: str, text: str) -> str:
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return text
+    # Torch has no public name for the store of the default group.
     store = importlib.import_module("torch.distributed.distributed_c10d")._get_default_store()
+    # It writes where nothing is there yet, and returns what is there then.
     return bytes(store.compare_set(f"triton_ops/serving/{name}", "", text)).decode()

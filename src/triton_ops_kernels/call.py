@@ -176,7 +176,7 @@ def shipped(
     return ShippedKernel(operation, of_part("OWN").checked, fits)
 
 
-_UNITS_UNKNOWN = 132
+_UNITS_UNKNOWN = 132  # multiprocessors of an H100
 
 
 def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:

@@ -107,6 +107,7 @@ def to_e4m3(values):
     on the bits.
     """
     if _BY_BITS:
+        # The interpreter drops the carry of a fraction that overflows: triton-lang/triton#11897.
         bits = tl.abs(values).to(tl.int32, bitcast=True)
         normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) - (120 << 3)
         small = (tl.abs(values) * 512.0 + 8388608.0).to(tl.int32, bitcast=True) & 0xF  # adding 2^23 rounds

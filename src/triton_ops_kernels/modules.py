@@ -128,6 +128,7 @@ def _warming_up(weight: torch.Tensor) -> bool:
     Facts used, from torch 2.11 to 2.13: `torch._inductor.cudagraph_trees.get_manager` gives a device's manager, whose
     `in_warmup` is true in that run.
     """
+    # Torch warms up in the graph's own pool: pytorch/pytorch#96433.
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     if trees is None or weight.device.type != "cuda":
         return False

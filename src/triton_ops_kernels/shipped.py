@@ -85,6 +85,7 @@ class ShippedKernel:
         work, outputs = self.operation.work, self.operation.kernel.outputs
         if work is None or not work(self.problem_of(values)).flops:
             return
+        # triton-lang/triton#11584; maintainers count operations on bfloat16 as not supported (triton-lang/triton#4972).
         for name, value in values.items():
             if Arguments.is_tensor(value) and str(value.dtype) == "torch.bfloat16" and name not in outputs:
                 raise UnsupportedDtypeError(

@@ -46,8 +46,8 @@ class Steps:
 
 STEPS = Steps()
 LIMIT_S = 60.0  # of a step: a statement of a file, a kernel that is read, a rule
-_WHOLE_S = 3600.0
-_MOST_LOST = 16
+_WHOLE_S = 3600.0  # of all steps of a target
+_MOST_LOST = 16  # steps of a target that may end a process, each before the next try
 PROGRAM = "triton_ops_lint.apart_child"
 _COMPILER = ("triton", "triton.compiler.code_generator", "triton.experimental.gluon")  # which lowering imports
 _HINT = "start Python without TRITON_INTERPRET, and keep code that ends or hangs out of what kernels need"

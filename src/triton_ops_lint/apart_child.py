@@ -152,6 +152,7 @@ def _prepare(target: Any, shape: tuple[int, ...] | None) -> tuple[Callable[[], A
     executable = target.kernel.compile(config, arguments)
     outputs = [pair for name in executable.outputs for pair in named_tensors(name, arguments.keyword.get(name))]
     for _, tensor in outputs:
+        # The settings above fill what `empty_like` makes.
         tensor.copy_(torch.empty_like(tensor))
     return lambda: executable.launch(arguments), outputs, f"on {problem}"
 
@@ -188,6 +189,7 @@ def main() -> None:
         CompilerNeeds(child.packages).ready()
         TritonProcess.warm_up(launches=False).join()  # each copy would make Triton's key of itself anew
     STEPS.tell = lambda step: child.send(child.step(step))
+    # A copy shares this byte, by which it tells that it had to import torch.
     recorder, with_torch = Recorder(), mmap.mmap(-1, 1)
     for asked in child.messages():
         with contextlib.suppress(TritonKernelError):
@@ -204,6 +206,7 @@ def _reply(request: LintRequest, recorder: Recorder, with_torch: mmap.mmap) -> L
     STEPS.omissions, STEPS.only_reads = request.omissions, request.options.no_run
     if request.confined:
         confine()
+    # RLIMIT_AS would count addresses that torch only reserves; RLIMIT_DATA counts private mappings since Linux 4.7.
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     try:
         require("triton", "reading kernels")

@@ -23,6 +23,8 @@ _MACHINES = {  # the number of the architecture in linux/audit.h; those of socke
 }
 _EVERYWHERE = (425, 438)  # io_uring_setup, which opens sockets too, and pidfd_getfd, which takes those of others
 _OTHER_CALLS = 0x40000000  # from here on x86 has the same calls under other numbers
+# Of linux/bpf_common.h: LD|W|ABS, JMP|JEQ|K, JMP|JGE|K and RET|K; of linux/seccomp.h: RET_ALLOW, and RET_ERRNO with its
+# number; of linux/prctl.h: PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP and SECCOMP_MODE_FILTER.
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EACCES
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
@@ -36,6 +38,7 @@ def confine() -> None:
     """Leave this process and its children without the user's variables and, where the kernel allows it, sockets."""
     left = settings.leave_variables(_VARIABLES, _FAMILIES)
     with contextlib.suppress(OSError, ValueError, IndexError):  # not on Linux
+        # Fields 50 and 51 of proc(5) are env_start and env_end; the name before the bracket may hold blanks.
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         begin, end = int(fields[47]), int(fields[48])  # what /proc/self/environ shows
         text = b"".join(f"{name}={value}\0".encode("utf-8", "surrogateescape") for name, value in left.items())
@@ -47,11 +50,14 @@ def confine() -> None:
 def _refuse(architecture: int, calls: tuple[int, ...]) -> None:
     """Have these system calls fail, and all of another architecture."""
     refused = (*calls, *_EVERYWHERE)
+    # `seccomp_data` has the call's number at 0 and its architecture at 4. The two numbers before a step's last one say
+    # how many steps are passed over: where a test holds, and where it does not.
     steps = [(_LOAD, 0, 0, 4), (_EQUAL, 0, len(refused) + 3, architecture), (_LOAD, 0, 0, 0)]
     steps += [(_AT_LEAST, len(refused) + 1, 0, _OTHER_CALLS)]
     steps += [(_EQUAL, len(refused) - at, 0, call) for at, call in enumerate(refused)]
     steps += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
     code = b"".join(struct.pack("HBBI", *step) for step in steps)
     library = ctypes.CDLL(None, use_errno=True)
+    # The kernel takes a filter of a process without rights only after this.
     library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     library.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(_Program(len(steps), code)), 0, 0)

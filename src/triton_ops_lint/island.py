@@ -27,7 +27,7 @@ from triton_ops_lint.apart import STEPS, LostStepError
 from triton_ops_lint.plain import is_plain_import, why_not_plain
 
 COMPILED_FOR = "sm_90"
-_DEEPEST = 16
+_DEEPEST = 16  # files of which each takes names from the next one
 
 
 class Island:

@@ -73,6 +73,7 @@ class Recorder:
         self._variables = settings.record_variables()
         sys.meta_path.append(self)  # asked last, for what no other finder knows
         sys.addaudithook(self._note)
+        # These calls raise no audit event, other than `open` and listings.
         for name in _STATS:
             if (asks := getattr(os, name, None)) is not None:
                 setattr(os, name, self._noting(asks))
@@ -137,6 +138,7 @@ _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "p
 
 def _is_asked_by_the_file() -> bool:
     """Check whether code of the file that is read asks, or a library for it, and no import or reading of sources."""
+    # The two frames below are this function's and that of the hook.
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         place = frame.f_code.co_filename
@@ -171,6 +173,7 @@ class KeptReports:
     def __init__(self) -> None:
         self._began_ns = time.time_ns()
         self._found, self._content, self._tree = cache(_found), cache(_content), cache(_tree)
+        # Finders keep listings of folders, in which a file that is new would be missing.
         importlib.invalidate_caches()
 
     @staticmethod

@@ -75,7 +75,7 @@ class RunRecord:
         return "" if kernel in self.kernels else "the run does not launch it"
 
 
-_NOBODY, _SEVERAL = -1, -2
+_NOBODY, _SEVERAL = -1, -2  # in the place of a program's number
 
 
 @dataclass(eq=False)
@@ -159,7 +159,7 @@ def bytes_of_elements(tensor: Any, storage_bytes: Any) -> Any:
 
 
 _SHIFT_BITS = 48  # addresses of a process have 47
-_REACH = 1 << (_SHIFT_BITS - 2)
+_REACH = 1 << (_SHIFT_BITS - 2)  # bytes before an argument's begin, up to which an address counts as made of it
 
 
 def _located(regions: list[Region], addresses: Any) -> tuple[Any, Any]:

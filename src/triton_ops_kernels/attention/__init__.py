@@ -73,6 +73,7 @@ def gradient(
     `tensors` are q, k, v, the result and the logarithms of its sums.
     """
     q, k, v, out, lse = tensors
+    # Zeros, since nothing is launched where there is no key.
     gradients = dict(zip(("dq", "dk", "dv"), (each.new_zeros(each.shape) for each in (q, k, v)), strict=True))
     if _GRADIENT.launches(out) and k.shape[2]:
         values = {

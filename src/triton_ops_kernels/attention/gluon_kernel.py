@@ -39,6 +39,7 @@ def _extents(tile, heads, queries, keys, BM: gl.constexpr, BN: gl.constexpr, GRO
 @gluon.jit
 def _copy(source, offsets, buffer, full, free, barrier, phase):
     """Have a block copied to a buffer, as soon as that is free."""
+    # The phase before that of a new barrier counts as complete: the first wait for a free buffer passes at once.
     mbarrier.wait(free.index(barrier), (phase & 1) ^ 1)
     mbarrier.expect(full.index(barrier), source.block_type.nbytes)
     copy_in(source, offsets, full.index(barrier), buffer)
@@ -140,6 +141,7 @@ def _attend(
         scores = wgmma(q, k_shared.index(slot).permute((1, 0)), zeros, use_acc=False, is_async=True)
         scores = wgmma_wait(num_outstanding=0, deps=(scores,))
         mbarrier.arrive(free.index(_KEYS + slot), count=1)
+        # The least float32, since minus infinity less minus infinity is NaN.
         highest = gl.full((ROWS,), -3.4028234e38, gl.float32, gl.SliceLayout(1, layout))
         p, weight, highest, _ = _weights(scores, highest, visible, (blocks - 1) * BN, factor, True, layout)
         pairs = _packed(p, v_shared.dtype)
@@ -188,6 +190,7 @@ def gluon_attention_kernel(
 
     All but `lse` are reached by their descriptors alone.
     """
+    # Blackwell has `tcgen05` in place of `wgmma`.
     supported: gl.constexpr = capability_from(9, 0) and not capability_from(10, 0)
     gl.static_assert(supported, "the form in Gluon is for compute capability 9.0")
     ROWS: gl.constexpr = BLOCK_M // 2
@@ -221,8 +224,8 @@ def gluon_attention_kernel(
                 heads // k_tiles.shape[1], queries, keys, BLOCK_M, BLOCK_N, GROUP_HEADS, CAUSAL,
             )),
         ],
-        [4, 1],
-        [240, 24],
+        [4, 1],  # warps of the second and the third role; the first one has four
+        [240, 24],  # registers of their threads; what is left is for the first role
     )  # fmt: skip
 
 

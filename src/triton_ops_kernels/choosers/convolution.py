@@ -53,6 +53,7 @@ def _many_channels(x: Tensor, *_others: object, **_named: object) -> str | bool:
 def _benchmarked(*args: Any, **named: Any) -> Tensor:
     """With the algorithm that cuDNN itself has found fastest for the shape."""
     cudnn = torch.backends.cudnn
+    # `flags` gives settings that are not named its own defaults (torch 2.11 to 2.15).
     with cudnn.flags(enabled=True, benchmark=True, deterministic=cudnn.deterministic, allow_tf32=cudnn.allow_tf32):
         return _conv2d(*args, **named)
 

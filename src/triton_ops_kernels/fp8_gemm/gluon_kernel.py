@@ -58,6 +58,7 @@ def _copies(
         m0, n0 = corner(tile, M, N, BM, BN, GROUP)
         for k0 in range(0, K, BK):
             slot = count % BUFFERS
+            # The phase before that of a new barrier counts as complete: first waits for buffers pass at once.
             mbarrier.wait(free.index(slot), ((count // BUFFERS) & 1) ^ 1)
             barrier = full.index(slot)
             mbarrier.expect(barrier, a.block_type.nbytes + b.block_type.nbytes)
@@ -149,6 +150,7 @@ def gluon_fp8_kernel(
     There is a scale for each row of A and each column of B, where a stride of 0 shares one. A, B and C are reached by
     their descriptors alone. `bias` is [N], or None.
     """
+    # Blackwell has `tcgen05` in place of `wgmma`.
     hopper: gl.constexpr = capability_from(9, 0) and not capability_from(10, 0)
     gl.static_assert(hopper, "the form in Gluon is for compute capability 9.0")
     left = gl.allocate_shared_memory(a_tiles.dtype, [BUFFERS, BLOCK_M, BLOCK_K], a_tiles.layout)
@@ -181,8 +183,8 @@ def gluon_fp8_kernel(
                 a_tiles, b_tiles, left, right, full, free, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_SIZE_M, BUFFERS,
             )),
         ],
-        [4, 1],
-        [240, 24],
+        [4, 1],  # warps of the second and the third role; the first one has four
+        [240, 24],  # registers of their threads; what is left is for the first role
     )  # fmt: skip
 
 

@@ -185,4 +185,5 @@ def rmsnorm_rope_backward_kernel(
                 g_v *= widened(tl.load(weight + place + HALF, mask=inside, other=0.0))
                 tl.store(dx + start + place, ((g_u - u * inner) * scale).to(dx.dtype.element_ty), mask=inside)
                 tl.store(dx + start + place + HALF, ((g_v - v * inner) * scale).to(dx.dtype.element_ty), mask=inside)
+            # The next row adds to sums that other threads may have written.
             tl.debug_barrier()

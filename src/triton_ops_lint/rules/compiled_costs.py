@@ -88,7 +88,7 @@ def _contiguous(variant: Variant) -> Variant:
     return replace(variant, guess=replace(guess, ones=guess.ones | last))
 
 
-_FEWEST_ELEMENTS = 1 << 12
+_FEWEST_ELEMENTS = 1 << 12  # of a tile: 32 for each thread of four warps
 
 
 def _configs(kernel: KernelReading) -> list[dict[str, Any]]:
