@@ -157,6 +157,7 @@ class Protection:
     def __init__(self, values: Iterable[object]) -> None:
         values = list(values)
         tensors = list(Arguments(tuple(values)).tensors())
+        # Triton tunes on the caller's tensors, and so corrupts what kernels change in place: triton-lang/triton#6547.
         self._saved = {place: (storage, storage.clone()) for place, storage in _storages(tensors).items()}
         self._forms = [Protection.form_of(tensor) for tensor in tensors]
         self._host = [Snapshot(value, value.copy()) for value in Protection.host_values(values)]

@@ -223,7 +223,7 @@ class TritonProcess:
     def warm_up(launches: bool, *, is_child: bool = True) -> threading.Thread:
         """Begin in a thread what Triton does once before its first kernel: it takes half a second and more.
 
-        A process that imports torch meanwhile has it for nothing. Triton's key of itself is read or made, and, if this
+        In a process that imports torch meanwhile it costs no time. Triton's key of itself is read or made, and, if this
         process `launches` kernels, the driver is readied with a module built by the C compiler. What fails is met
         again, and told, by whoever compiles or launches first. Nothing of Triton is changed unless it `is_child`.
         """

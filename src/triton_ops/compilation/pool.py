@@ -211,7 +211,7 @@ class SharedCpus:
 
     @contextmanager
     def turn(self, member: CompilePool) -> Iterator[bool]:
-        """Wait for a CPU, and hold it inside the block; gives whether there is one: not once it is closed."""
+        """Wait for a CPU, and hold it inside the block; gives True, or False once this or the pool is closed."""
         waiter: Future[bool] = Future()
         with self._guard:
             self._waiting.setdefault(member, deque()).append(waiter)
@@ -512,6 +512,7 @@ class CompilePool(AbstractContextManager["CompilePool"]):
                 message = f"the compiler's process wrote {error} into its connection, and was ended"
                 self._forget(process)
             except _GONE as error:
+                # LLVM ends its process at some configs, by an abort that no handler sees: triton-lang/triton#6803.
                 late = isinstance(error, TimeoutError)
                 status = Status.TIMEOUT if late else Status.CRASH
                 message = f"compiling took over {self._timeout_s:g} s" if late else _ended(process)

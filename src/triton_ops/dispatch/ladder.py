@@ -277,6 +277,7 @@ class Ladder:
 
     def _records_of(self, kernel: str) -> list[Record]:
         try:
+            # A folder's time of change is another one after each file that is put there, also in place of an older one.
             changed = None if self.folder is None else Path(self.folder).stat().st_mtime_ns
         except OSError:
             changed = None

@@ -90,6 +90,7 @@ class Launches:
     def __init__(self, autotuner: Any, options: Options, entrance: Entrance | None = None) -> None:
         self._autotuner, self.options, self._entrance = weakref.ref(autotuner), options, entrance
         self.decided, self.shown = KnownCalls[Decision](), own_loop.Shown(self._autotuner)
+        # Without it a thread would take the arguments of another's call: triton-lang/triton#11494.
         self._guard = threading.RLock()  # held while the `Autotuner` has the `nargs` of a call, which all threads share
         self._members, self._grids = KnownCalls[tuple[Decision, Decision]](), GridWatch()
         self._take_kernel()

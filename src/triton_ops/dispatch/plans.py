@@ -305,6 +305,7 @@ class _Writer:
 @cache
 def _others() -> dict[str, Callable[[], object]]:
     """What tells of others that see or change what torch does: each gives something false where there are none."""
+    # All of these are private (torch 2.11 to 2.13): nothing public tells of them so quickly.
     own = require("torch", "a known call")._C
     return {
         "functions": own._len_torch_function_stack, "modes": own._len_torch_dispatch_stack,

@@ -124,6 +124,7 @@ def unseen(function: Callable[..., T], *args: object) -> T:
     modes = require("torch.utils._python_dispatch", "a known call")
     token = current.set(None)
     try:
+        # Private (torch 2.11 to 2.13): nothing public leaves the modes of a thread out.
         with modes._disable_current_modes(), launches_taken(None):
             return function(*plain(args))
     finally:

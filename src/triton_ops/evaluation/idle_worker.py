@@ -29,6 +29,7 @@ _PROGRAM = "triton_ops.evaluation.worker"  # the module that a worker process ru
 _REST_S = 10.0
 _MOST = 8  # the GPUs of a large host
 _EARLY_S = 60.0  # a program that asks for tunes may first load a model
+# It is there where NVIDIA's kernel driver is loaded; to look for it starts nothing.
 _DRIVER = "/dev/nvidiactl"
 
 

@@ -558,6 +558,7 @@ def _tf32_setting(holder: Any) -> tuple[str, Any, Any]:
     Torch 2.9 has two names for it, and raises where the old one is read after the new one was set.
     """
     try:
+        # The old name is tried first, since versions before 2.9 have no other: pytorch/pytorch#179445 has the error.
         return "allow_tf32", holder.allow_tf32, False
     except RuntimeError:
         return "fp32_precision", holder.fp32_precision, "ieee"

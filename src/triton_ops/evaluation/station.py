@@ -247,6 +247,7 @@ def _gpu_lost(device_name: str) -> str | None:
 
     An illegal access leaves the whole process without its GPU. A small computation on the device finds that out.
     """
+    # Inductor goes on in such a process, where every later choice fails too: pytorch/pytorch#170130.
     torch = require("torch", "asking the GPU")
     try:
         torch.cuda.synchronize(device_name)

@@ -301,7 +301,7 @@ class Leftovers:
 
     `family` is the mark of all that it starts, wherever that goes; None if it shares the mark with others. `temporary`
     is the folder of its temporary files; None if it has none of its own. The guard ends the process when the `program`
-    changes; it is there already if the process is `kept`.
+    changes; a process that is `kept` has its guard already.
     """
 
     family: str | None = None

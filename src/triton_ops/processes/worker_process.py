@@ -79,6 +79,7 @@ class Child:
 
     def __init__(self) -> None:
         questions, answers, parent = (int(word) for word in sys.argv[2:5])
+        # An early one is given no parent: that is its keeper, whose number nobody knew when the words were written.
         self.die_with(parent or os.getppid())
         self.early = child.Leftovers.own().kept
         self.device, self.packages = sys.argv[5], tuple(sys.argv[6:])

@@ -50,9 +50,9 @@ class DelayedQueue:
     """Rounds of work queued behind a delay on one GPU; the delay grows until the host stays ahead of the device.
 
     Work that is queued keeps the device busy while the host queues more, so the delay need not last until all of it is
-    queued: whoever times something tells the queue by `watch` where a wait of the device would be in a time. `again` is
-    whether the device waited for the host in the last round, whose times have it, and would wait less in the next one.
-    Not safe to share among threads.
+    queued: whoever times something tells the queue by `watch` where a wait of the device would be in a time. `again`
+    tells whether the device waited for the host in the last round, so that times hold the wait, and would wait less in
+    the next one. Not safe to share among threads.
     """
 
     def __init__(self, device: str, duty: float = DUTY) -> None:

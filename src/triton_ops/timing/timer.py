@@ -313,7 +313,7 @@ class HostTimer:
         return Sampler.of_taken(lambda count: self._sample(launch, loops, count, calls), loops)
 
     def round(self) -> AbstractContextManager[None]:
-        """A context that rests at most: each call of a launch has returned when its work is done."""
+        """A context that does no more than to rest: each call of a launch has returned when its work is done."""
         return nullcontext() if self.pace is None else self.pace.stretch()
 
     def _calibrated(self, launch: Launch) -> int:
