@@ -186,6 +186,7 @@ def indices(facts: KernelFacts, access: AccessFact) -> tuple[Index, ...]:
         if extent > 1 and len(mine) == 1 and mine[0][0].count(symbol) == 1:
             strides[axis] = tuple(one for one in mine[0][0] if one is not symbol), mine[0][1]
     result, rest_of_sum = [], dict(sums)
+    # The largest stride comes first: what is a multiple of it is one of smaller strides too.
     order = sorted(strides, key=lambda axis: (-len(strides[axis][0]), -abs(strides[axis][1])))
     others = {terms.index(axis).number for axis in range(len(shape))}
     lower = [one.operands[0].parts for one in access.mask.named(Term.AT_LEAST_ZERO)]

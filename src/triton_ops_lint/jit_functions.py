@@ -17,7 +17,7 @@ from triton_ops.base import cached_property
 from triton_ops_lint.island import Island, bound_names, used_names
 from triton_ops_lint.plain import dotted_name
 
-_MOST_LAYERS = 16
+_MOST_LAYERS = 16  # a decorator may lead back to itself
 
 
 def innermost_kernel(decorated: Any) -> Any:
@@ -56,7 +56,7 @@ def parameters_of(function: ast.AST) -> list[ast.arg]:
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
 
-_DEEPEST = 4
+_DEEPEST = 4  # steps from name to name
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _ELEMENTS = {
     "torch.float32": "fp32", "torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float64": "fp64",
@@ -175,6 +175,7 @@ def tuned_with(decorated: Any) -> dict[str, Any]:
             of_launches = ("num_warps", "num_stages", "maxnreg")
             options = {name: value for name in of_launches if (value := getattr(config, name, None))}
             configs.append({**getattr(config, "kwargs", {}), **options})
+        # `Heuristics` of Triton has its functions in `values`; other decorators may have a method of that name.
         if isinstance(getattr(layer, "values", None), dict):
             heuristics.update(layer.values)
         if hasattr(layer, "configs"):
@@ -252,6 +253,7 @@ class SourceLaunch(_FunctionScope):
 
     def made_from(self, function: ast.Lambda) -> list[ast.AST]:
         """The body of a lambda, or of the `def` that it stands for; empty if that is not seen."""
+        # A lambda without a line is one that `define` made of a `def`.
         if hasattr(function, "lineno"):
             return [function.body]
         functions = (one for one in ast.walk(self.around) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)))
@@ -369,6 +371,7 @@ class SourceLaunch(_FunctionScope):
         grids = [] if self.grid is None else self.ways(self.grid)
         bodies = [one.body if isinstance(one, ast.Lambda) else one for one in grids]
         tuples = [one.elts for one in bodies if isinstance(one, ast.Tuple)]
+        # Triton takes 1 for the axes that a grid leaves out.
         return [(*one, *[ast.Constant(1)] * 3)[axis] for one in tuples] if len(tuples) == len(bodies) else []
 
     def _is_one(self, extent: ast.expr, constants: Mapping[str, Any]) -> bool:

@@ -282,9 +282,9 @@ def _summands(node: ast.expr) -> Iterator[ast.expr]:
         yield node
 
 
-_TILES = (64, 32, 16)
+_TILES = (64, 32, 16)  # of the first blocks: different ones, so that none is taken for another
 LEAST_EXTENT, _APART = 104, 8  # of what is no tile: no power of two, so that nothing falls away for fitting a tile
-_UNROLLED = 2
+_UNROLLED = 2  # turns of a loop that is written out
 EVEN = 16  # of what pointers and whole numbers are compiled as multiples
 FLOATS = ("fp16", "fp32", "bf16")
 

@@ -306,6 +306,7 @@ def idle_key(kernel: KernelReading) -> Iterator[Statement]:
 
 
 def _texts_of(function: Any) -> tuple[Any, ...]:
+    # A heuristic reads arguments by their names, as in `args["N"]`.
     return getattr(getattr(function, "__code__", None), "co_consts", ())
 
 

@@ -417,6 +417,7 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     exclusive, terms = _exclusive(variant), variant.facts.terms
     guessed = variant.guess.constants.keys() - variant.guess.known_names
     sizes = [size for name in guessed if type(size := variant.guess.constants[name]) is int]
+    # A distance between two sizes that were guessed is no number of the source.
     distances = {one - other for one in sizes for other in sizes}
     for index in all_indices(variant.facts):
         access = index.access
