@@ -388,10 +388,12 @@ def import_heavy(packages: Iterable[str], purpose: str) -> None:
     if bytecode is not None:
         sys.pycache_prefix, sys.dont_write_bytecode = bytecode, False
     gc.disable()  # garbage collection takes a seventh of the time of the imports
-    for name in names:
-        require(name, purpose)
-    gc.freeze()  # forked processes then do not copy the imported objects
-    gc.enable()
+    try:
+        for name in names:
+            require(name, purpose)
+        gc.freeze()  # forked processes then do not copy the imported objects
+    finally:
+        gc.enable()
 
 
 @cache

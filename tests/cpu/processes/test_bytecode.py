@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import py_compile
@@ -15,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops.base import code_folders as private
+from triton_ops.exceptions import MissingDependencyError
 from triton_ops.processes import child as bytecode
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -184,6 +186,13 @@ def test_a_link_by_way_of_a_folder_that_other_users_can_write_is_not_used(heavy,
     assert bytecode.folder() is None, "a circle"
 
 
+def test_garbage_is_collected_again_where_a_package_is_missing(monkeypatch):
+    monkeypatch.setattr(bytecode, "_folder_of_bytecode", lambda: None)
+    with pytest.raises(MissingDependencyError, match="no_such_package is needed for a test"):
+        bytecode.import_heavy(["no_such_package"], "a test")
+    assert gc.isenabled()
+
+
 CHILD = """
 import json, sys
 from triton_ops.processes import Surroundings
@@ -201,6 +210,7 @@ def main():
 """
 PARENT = """
 import mine, subprocess
+from triton_ops.exceptions import MissingDependencyError
 from triton_ops.processes import child as bytecode
 from triton_ops.processes.child import command
 
