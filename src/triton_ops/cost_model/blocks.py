@@ -95,6 +95,7 @@ def overlap_ns(times_ns: Mapping[str, float], exponent: float) -> float:
     longest = max(times_ns.values())
     if longest <= 0:
         return 0.0
+    # as shares of the longest, because high powers of a small or a large time leave the range of floats
     return float(longest * sum((time / longest) ** exponent for time in times_ns.values()) ** (1 / exponent))
 
 

@@ -27,12 +27,12 @@ def why_silent(launch: LaunchWork) -> str:
     total = sum(access.bytes for access in launch.accesses)
     unknown = sum(access.bytes for access in launch.accesses if not access.known)
     if not total and not launch.flops:
-        return "no load, store or product of it can be told"
+        return "none of its loads, stores and products could be read"
     if unknown > _MOST_UNKNOWN * total:
-        return f"{unknown / total:.0%} of the bytes that it moves are at addresses that cannot be told"
+        return f"{unknown / total:.0%} of its bytes are at unknown addresses; a forecast allows {_MOST_UNKNOWN:.0%}"
     main = main_loops(launch)
     if any(launch.loops[at].by_data and launch.loops[at].turns == launch.loops[at].entries for at in main):
-        return "data decide when its main loop ends"
+        return "the end of its main loop depends on data"
     return ""
 
 
@@ -48,8 +48,9 @@ def dram_bytes(launch: LaunchWork, loads: Sequence[Access], machine: Machine, at
         sum(different(access, launch, programs) * own_bytes(access) for access in loads)
         for programs in (resident, min(2 * resident, launch.programs))
     )
-    bounded = _once(launch, loads)
+    bounded = _once(launch, loads)  # what DRAM delivers if L2 keeps everything
     again = max(0.0, wave * waves - bounded)
+    # two neighbouring waves read `2 * wave - two` bytes both, which L2 has to keep for one wave only
     next_wave = min(again, max(0.0, 2 * wave - two) * (waves - 1))
     missed = next_wave * _past_l2(two, machine) + (again - next_wave) * _past_l2(bounded, machine)
     return (bounded + missed) / launch.programs
@@ -73,6 +74,7 @@ def _once(launch: LaunchWork, accesses: Sequence[Access]) -> float:
         if access.again < 0:
             whole = different(access, launch, launch.programs) * own_bytes(access)
             by_argument[access.argument] = by_argument.get(access.argument, 0.0) + whole
+    # an argument whose size is not known has 0 bytes, and bounds nothing
     return sum(
         min(whole, (launch.arguments[argument].bytes if 0 <= argument < len(launch.arguments) else 0) or whole)
         for argument, whole in by_argument.items()

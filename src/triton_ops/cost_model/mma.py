@@ -56,13 +56,14 @@ def operand_bytes(machine: Machine, rows: int, columns: int, step_bytes: int, wa
         group = min(rows, machine.group_rows)
         return rows / group * (columns / width) * (group + width) * step_bytes
     along_rows, along_columns = warp_grid(rows, columns, warps)
+    # no instruction has fewer than 8 columns, so that a warp reads as many at least
     return (rows * along_columns + max(columns, 8 * along_columns) * along_rows) * step_bytes
 
 
 def warps_across(machine: Machine, rows: int, columns: int, warps: int) -> int:
     """Warps along the columns of a tile; those that have rows in common."""
     if warp_groups(machine, rows, warps):
-        return max(warps // max(rows // 16, 1), 1)
+        return max(warps // max(rows // 16, 1), 1)  # each warp of a group has 16 of its 64 rows
     return warp_grid(rows, columns, warps)[1]
 
 
@@ -73,6 +74,7 @@ def tiles_of_warp(machine: Machine, rows: int, columns: int, warps: int) -> floa
 
 def warp_grid(rows: int, columns: int, warps: int) -> tuple[int, int]:
     """Warps along the rows and along the columns of a tile, for instructions of one warp (16 by 8)."""
+    # as Triton's `warpsPerTileV2`: warps are added along the side on which each has more tiles
     down, across = 1, 1
     while down * across < warps:
         if rows / 16 / down >= columns / 16 / across and down < rows / 16:

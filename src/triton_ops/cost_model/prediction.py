@@ -76,7 +76,7 @@ _MOST_STEPS = 12  # from the first config to the pick, each of some ten forecast
 _STEP_GAIN = 0.02  # of a step: for less, a config that has won elsewhere is not left
 _LEAST_SAVED_MS = 0.001  # of a launch: what is expected of short launches is off by more, but of all configs alike
 _CLEAR_GAIN = 0.25  # for which less is enough
-_TOO_MANY_WARPS = "no block has so many warps"
+_TOO_MANY_WARPS = "its num_warps is no power of two, or makes more threads than a block may have"
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,10 @@ class Model:
         return ModelPrior(self)
 
     def explain(self, config: Mapping[str, Any], resources: Resources | None = None) -> Forecast | None:
-        """The expected time with its reasons; None if the model makes no forecast, as for warps that none launches."""
+        """The expected time with its reasons; None if the model makes no forecast, and `why_silent` says why.
+
+        `resources` are the compiler's figures; without them registers and shared memory are guessed.
+        """
         outcome = self._planned(config, resources)
         if isinstance(outcome, str) or self.machine is None:
             return None
@@ -188,7 +191,7 @@ class Model:
         if (forecast := self.explain(default)) is None:
             return None
         default_ms = forecast.expected_ms
-        if forecast.spill_bytes:  # which is a guess that would decide alone
+        if forecast.spill_bytes:  # before it is compiled spills are a guess, which would decide alone
             default_ms = self.expected_ms(default, Resources(forecast.registers, 0))
         far = max(ms * (1 + least_gain), min(ms + _LEAST_SAVED_MS, ms * (1 + _CLEAR_GAIN)))
         return FirstPick(config, ms, default_ms) if far <= default_ms else None
@@ -257,7 +260,10 @@ class ModelPrior:
         self._guessed: dict[Config, float] = {}  # for configs of which nothing is known, which a search asks for again
 
     def score(self, configs: Sequence[Config]) -> list[float]:
-        """Expected milliseconds, in 20 µs each: NaN for a config without a forecast, infinite if it does not fit."""
+        """Expected milliseconds of each config: NaN without a forecast, infinity if its block does not fit.
+
+        Cost: 20 µs per config.
+        """
         return [self._expected_ms(config) for config in configs]
 
     def tell(self, trials: Sequence[Trial]) -> None:

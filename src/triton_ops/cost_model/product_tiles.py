@@ -411,6 +411,7 @@ def _form_guess(
     for side, copy_bytes in ((block.rows, product.a_copy_bytes), (block.columns, product.b_copy_bytes)):
         own = side * step_bytes / copy_bytes / threads
         copies, held = copies + own, held + own * (copy_bytes < _ASYNC_BYTES)
+        # pointer loads have a buffer less than stages, unless warp groups read them; narrow ones are not pipelined
         ahead = 0 if copy_bytes < _ASYNC_BYTES else block.stages - (not grouped and copy_bytes < inf)
         shared += max(ahead, 1) * side * step_bytes
     if written:  # from shared memory of its own

@@ -56,6 +56,7 @@ def _wave(loop: TileLoop, footprint: Footprint, machine: Machine, depth: int, bl
     dram_ns = loop.dram_bytes * blocks / machine.dram_gbps
     # The loads of a step must arrive before the step: one wait and one tile's transfer in stages - 1 steps.
     wait_ns = costs.load_ns + max(dram_ns, loop.load_bytes / costs.stream_gbps)
+    # power limits the clock as far as the device's units are busy
     mma_ns = depth * loop.mma_cycles / clock * max(1.0, busy * loop.mma_excess)
     shared_ns = depth * loop.shared_bytes / (machine.shared_bytes_per_cycle * costs.shared_share * clock)
     spilled = 2 * footprint.spill_bytes * 32 * loop.warps  # written and read again in every step

@@ -86,11 +86,11 @@ def _product_in_words(product: Product, launch: LaunchWork) -> str:
 
 def _access_in_words(access: Access, launch: LaunchWork) -> str:
     name = launch.arguments[access.argument].name if 0 <= access.argument < len(launch.arguments) else ""
-    text = f"{name or 'what is pointed to'}: {_short(access.bytes)}B per program"
+    text = f"{name or 'an unknown argument'}: {_short(access.bytes)}B per program"
     text += f" in {_count(access.executions)} iterations" if access.executions > 1.01 else ""
     text += f", {_short(access.bytes * launch.programs)}B in all, runs of {_count(access.run_bytes)} B"
     if not access.known:
-        return text + ", at addresses that cannot be told"
+        return text + ", at unknown addresses"
     shared = launch.looked_at / max(access.shared[-1], 1e-9)
     text += f", each address by {_count(shared)} programs" if shared > 1.5 and access.kind == "load" else ""
     text += f", the same addresses {_count(access.repeats)} times" if access.repeats > 1.01 else ""

@@ -315,11 +315,13 @@ class ExpectedGains:
     @property
     def order(self) -> NDArray[np.intp]:
         """Indices of `positions`, the largest gain first."""
+        # the gains of configs that are surely slower are all 0: the expected time orders these
         order: NDArray[np.intp] = np.lexsort((self._mean, -self._gains / self.slowness))
         return order
 
     def keep_apart(self, row: Floats) -> None:
         """Lower the doubt near `row`, whose config will be measured, and with it the gains near `row`."""
+        # what a measurement of `row` without noise would leave of each variance, were nothing else measured
         self._doubt = self._doubt * np.sqrt(np.maximum(1 - self._correlation(self._rows, row) ** 2, 1e-9))
         self._gains = surrogate.expected_improvement(self._mean, self._doubt, self._best)
 

@@ -83,8 +83,8 @@ class CoordinateDescent(Descent):
         space: The space.
         seed: The seed of random starts.
         radius: How many steps a tunable's value is moved at most, 1 or more.
-        all_directions: Whether steps of several tunables at once are tried where no single one is better. There may be
-            3 to the power of the number of tunables.
+        all_directions: Whether steps of several tunables at once are tried where no single one is better. They are up
+            to 3 to the power of the number of tunables, each a trial.
 
     Raises:
         SettingsError: `radius` is no whole number of 1 or more.
@@ -110,6 +110,7 @@ class CoordinateDescent(Descent):
     def _values(self, config: Config, name: str, radius: int) -> list[Value]:
         """The other values of a tunable within the radius, the nearest first; all of one that has no order."""
         tunable, value = self._space.tunables[name], config.get(name)
+        # True equals 1, and they are two values
         others = [one for one in tunable.values if type(one) is not type(value) or one != value]
         if not tunable.ordered or value not in tunable.values:
             return others

@@ -27,6 +27,7 @@ class OptunaSearch(RandomSearch):
         super().__init__(space, seed)
         self._optuna = require("optuna", _PURPOSE)
         self._optuna.logging.set_verbosity(self._optuna.logging.ERROR)
+        # NumPy's RandomState, which this sampler makes of the seed, takes 32 bits
         self._study = self._optuna.create_study(sampler=sampler or self._optuna.samplers.TPESampler(seed=seed % 2**32))
         self._axes = {name: self._distribution(name) for name in space.tunables}
         self._proposals: dict[Config, Any] = {}
@@ -56,7 +57,7 @@ class OptunaSearch(RandomSearch):
             if config in self._space and self._first_of([config]) is not None:
                 self._proposals[config] = proposal
                 return config
-            self._answer(proposal, self._trials.get(config))
+            self._answer(proposal, self._trials.get(config))  # else the study would hold it for a running trial
         return super()._next()
 
     def _answer(self, proposal: Any, trial: Trial | None) -> None:
@@ -72,6 +73,7 @@ class OptunaSearch(RandomSearch):
         return self._optuna.distributions.CategoricalDistribution(list(range(len(tunable))))
 
     def _positions(self, config: Config) -> dict[str, int]:
+        # with their types, because True equals 1
         typed = {name: [(type(v), v) for v in tunable] for name, tunable in self._space.tunables.items()}
         return {name: values.index((type(config.get(name)), config.get(name))) for name, values in typed.items()}
 

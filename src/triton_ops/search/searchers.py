@@ -76,7 +76,7 @@ class ProblemPlace:
         if the devices' names tell the vendors.
         """
         pairs = [(max(here, there, 1), max(min(here, there), 1)) for here, there in set(self._pairs(other))]
-        # Ratios may be over all floats.
+        # Logarithms are subtracted, because the ratio of two whole numbers may exceed the largest float.
         apart = math.fsum(math.log2(large) - math.log2(small) for large, small in pairs)
         apart += _OTHER_ARGUMENT * len(self.extents.keys() ^ other.extents.keys())
         apart += _OTHER_ARGUMENT * _differing(self.choices, other.choices)
@@ -230,6 +230,7 @@ class Search:
         if self.search == "auto" and most > self.SMALL:
             if (missing := MissingDependencyError.of_extra("tune", "a tune")) is not None:
                 raise missing
+            # a daemon, because a program that ends meanwhile must not wait for the import
             threading.Thread(target=_load, args=_IMPORTED_LATE, name="triton-ops preload", daemon=True).start()
 
     @staticmethod
@@ -240,9 +241,9 @@ class Search:
             raise SettingsError(message, hint="choose one of these, or pass a searcher of your own")
         if not (isinstance(search, str) or _can_search(search) or callable(search)):
             raise SettingsError(
-                f"search is {search!r}, which has no methods `ask` and `tell` and cannot be called to make what has "
-                "them",
-                hint=f"pass one of {', '.join(SEARCHERS)}, a searcher, or a function from a space and a seed to one",
+                f"search is {search!r}, which is neither a searcher with methods `ask` and `tell` nor a function that "
+                "makes one",
+                hint=f"pass one of {', '.join(SEARCHERS)}, a searcher, or a function of a space and a seed",
             )
         return search
 
@@ -255,9 +256,10 @@ class Search:
 def make_searcher(
     search: AnySearch, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
 ) -> Searcher:
-    """The searcher that `search` names, makes or is; `auto` and `ranked` use priors of this problem and records.
+    """The searcher that `search` names, makes or is; `auto` and `ranked` alone use priors and records.
 
-    Raises SettingsError if there is none, and MissingDependencyError if it needs a package that is not installed.
+    `priors` are of this problem, `records` of other problems or devices. Raises SettingsError if `search` is no
+    searcher's name, no searcher and makes none, and MissingDependencyError if it needs a package that is not installed.
     """
     Search.checked(search)
     if not isinstance(search, str):

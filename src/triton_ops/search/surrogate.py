@@ -125,6 +125,7 @@ def _labels(count: int) -> Floats:
     """One row per label, with about the same distance between any two rows; shape (count, 16 at most)."""
     if count <= _MOST_LABELS:
         return np.eye(count)
+    # distinct numbers, the digits of which are the columns; the seed is fixed, so that a search can be repeated
     numbers = np.random.default_rng(count).permutation(max(count, 1 << _MOST_LABELS))[:count]
     return (numbers[:, None] >> np.arange(_MOST_LABELS) & 1) / 2
 
@@ -204,6 +205,7 @@ class CompilerColumns:
         """The rows of configs' tunables, followed by the compiler's figures, known or estimated."""
         if not self.width or not len(rows):
             return np.hstack([rows, np.zeros((len(rows), self.width))]) if self.width else rows
+        # far from the compiled configs a polynomial of second degree leaves the range of the figures
         figures = np.clip(_terms(rows) @ self._coefficients(), -0.25, 1.25)
         mask = places >= 0
         figures[mask] = np.array(self._figures)[places[mask]]
@@ -232,10 +234,10 @@ def _columns(preview: Compiled) -> Floats:
         registers, spilled, memory = resources.registers or 0, resources.spill_bytes or 0, resources.shared_bytes or 0
     return np.array(
         [
-            math.log2(max(registers, 16) / 16) / 4,
-            min(math.log2(1 + spilled / 4) / 8, 1.0),
-            math.log2(max(memory, 1)) / 18,
-            math.log2(max(preview.resident or 1, 1)) / 5,
+            math.log2(max(registers, 16) / 16) / 4,  # 16 to 256 registers
+            min(math.log2(1 + spilled / 4) / 8, 1.0),  # up to 1 KiB per thread
+            math.log2(max(memory, 1)) / 18,  # up to 256 KiB
+            math.log2(max(preview.resident or 1, 1)) / 5,  # up to 32 blocks
         ]
     )
 
@@ -391,7 +393,7 @@ def _by_columns(pull: Floats, near: Floats) -> Floats:
 
 def _squares(rows: Floats, others: Floats) -> Floats:
     squares: Floats = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1)[None] - 2 * rows @ others.T
-    return np.maximum(squares, 0.0, out=squares)
+    return np.maximum(squares, 0.0, out=squares)  # rounding makes the squares of near rows negative
 
 
 def _matern(squares: Floats) -> Floats:
@@ -515,7 +517,7 @@ def expected_improvement(mean: Floats, doubt: Floats, best: float) -> Floats:
     depth = (best - mean) / doubt
     below = require("scipy.special", _PURPOSE).ndtr(depth)
     improvement: Floats = doubt * (depth * below + np.exp(-0.5 * depth**2) / math.sqrt(2 * math.pi))
-    return np.maximum(improvement, 0.0)
+    return np.maximum(improvement, 0.0)  # far above `best` two terms cancel, and rounding leaves less than 0
 
 
 _FAR = 8.0  # at this distance, ratios are taken to the power 1/e

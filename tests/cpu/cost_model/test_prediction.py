@@ -274,7 +274,8 @@ def test_a_block_may_have_as_much_shared_memory_as_the_device_gives(shared, fits
 def test_as_many_warps_as_a_block_may_have_are_launched(warps, runs):
     model = Model(Work(tiles=GEMM), H200)
     assert math.isfinite(model.expected_ms({**TILE, "num_warps": warps})) == runs
-    assert model.why_silent({**TILE, "num_warps": warps}) == ("" if runs else "no block has so many warps")
+    words = "its num_warps is no power of two, or makes more threads than a block may have"
+    assert model.why_silent({**TILE, "num_warps": warps}) == ("" if runs else words)
 
 
 def test_a_bound_is_the_longer_of_bytes_and_operations():

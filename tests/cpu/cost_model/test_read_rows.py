@@ -92,11 +92,11 @@ def test_a_third_of_the_bytes_may_be_at_unknown_addresses(share, told):
     unknown = replace(LOAD, elements=1000.0 * share, known=False)
     launch = with_accesses(addressed, unknown)
     assert (why_silent(launch) == "") == told
-    assert told or why_silent(launch).startswith(f"{share:.0%} of the bytes")
+    assert told or why_silent(launch).startswith(f"{share:.0%} of its bytes")
 
 
 def test_without_bytes_and_products_nothing_is_told():
-    assert why_silent(with_accesses()) == "no load, store or product of it can be told"
+    assert why_silent(with_accesses()) == "none of its loads, stores and products could be read"
     assert why_silent(replace(MATMUL, accesses=())) == ""
 
 
@@ -201,7 +201,7 @@ def test_a_product_is_told_by_its_tile_and_what_it_waits_for(change, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({}, ""), ({"known": False}, ", at addresses that cannot be told"), ({"repeats": 1.005}, ""),
+        ({}, ""), ({"known": False}, ", at unknown addresses"), ({"repeats": 1.005}, ""),
         ({"repeats": 3.0}, ", the same addresses 3 times"), ({"shared": (1.0, 2.0, 4.0, 5.4)}, ""),
         ({"shared": (1.0, 2.0, 4.0, 5.0)}, ", each address by 1.6 programs"),
         ({"shared": (1.0, 2.0, 4.0, 5.0), "kind": "store"}, ""), ({"again": 0}, ", the same addresses as load"),
@@ -216,9 +216,9 @@ def test_an_access_is_told_by_its_bytes_and_addresses(change, words):
 
 def test_an_access_in_a_loop_of_what_has_no_name():
     access = replace(LOAD, elements=100.0, run_bytes=40.0, argument=-1, executions=1.005)
-    assert _access_in_words(access, COPY).startswith("what is pointed to: 400 B per program, 3.2 kB")
+    assert _access_in_words(access, COPY).startswith("an unknown argument: 400 B per program, 3.2 kB")
     assert " in 2 iterations," in _access_in_words(replace(access, executions=2.0), COPY)
-    assert _access_in_words(replace(access, argument=3), COPY).startswith("what is pointed to")
+    assert _access_in_words(replace(access, argument=3), COPY).startswith("an unknown argument")
 
 
 def test_launches_are_told_one_by_one_and_names_that_repeat_are_counted():
@@ -238,7 +238,7 @@ def test_notes_and_why_there_is_no_forecast_are_told():
         KernelWork((replace(COPY, notes=("one", "two"), accesses=(replace(LOAD, known=False), STORE)),))
     )
     assert (words["note"], words["note 2"]) == ("one", "two")
-    assert words["no forecast"].startswith("50% of the bytes")
+    assert words["no forecast"].startswith("50% of its bytes")
     assert "no forecast" not in work_in_words(WORKS["copy"])
     assert work_in_words(KernelWork((replace(COPY, reductions=2.0),)))["reductions"] == "2 per program"
     assert "load" not in work_in_words(KernelWork((with_accesses(replace(LOAD, elements=0.0), STORE),)))
@@ -281,7 +281,8 @@ def test_readings_tell_the_least_and_why_none_is_known():
         {1: WORKS["silent"], 2: KernelWork((with_accesses(),)), 3: KernelWork(silent="it is no kernel")}
     )
     assert silent.silent == "it is no kernel"
-    assert readings_of({1: KernelWork((with_accesses(),))}).silent == "no load, store or product of it can be told"
+    unread = "none of its loads, stores and products could be read"
+    assert readings_of({1: KernelWork((with_accesses(),))}).silent == unread
     assert Readings(("n",)).silent == "no config was read"
     assert (silent.work.flops, silent.work.bytes, silent.dtype) == (0.0, 0.0, "")
     several = readings_of(
@@ -293,7 +294,7 @@ def test_readings_tell_the_least_and_why_none_is_known():
     assert readings.key(Config(n=True)) != readings.key(Config(n=1))
     with pytest.raises(UnknownTileError, match="its TTIR was not read"):
         readings.work.tiles.plan({"n": 9}, H200)
-    with pytest.raises(UnknownTileError, match="launches nothing"):
+    with pytest.raises(UnknownTileError, match="no kernel is launched"):
         readings_of({1: KernelWork(())}).work.tiles.plan({"n": 1}, H200)
 
 

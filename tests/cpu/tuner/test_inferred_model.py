@@ -156,13 +156,13 @@ def test_launches_follow_each_other():
 def test_work_at_unknown_addresses_has_no_forecast_and_says_why():
     (launch,) = norm().launches
     lost = replace(launch, accesses=tuple(replace(access, known=False) for access in launch.accesses))
-    assert "100% of the bytes that it moves are at addresses that cannot be told" in why_silent(lost)
+    assert "100% of its bytes are at unknown addresses; a forecast allows 33%" in why_silent(lost)
     assert math.isnan(model_of(KernelWork((lost,))).expected_ms(OPTIONS))
 
 
 def test_a_kernel_that_moves_nothing_has_no_forecast():
     (launch,) = norm().launches
-    assert why_silent(replace(launch, accesses=())) == "no load, store or product of it can be told"
+    assert why_silent(replace(launch, accesses=())) == "none of its loads, stores and products could be read"
 
 
 def test_a_dtype_that_the_device_has_no_rate_for_has_no_forecast():
