@@ -23,6 +23,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from itertools import product
@@ -34,7 +35,6 @@ import triton
 
 import triton_ops
 from benchmarks.document import headed, save
-from benchmarks.regression_gpu import empty_caches
 from benchmarks.tuning.list_bodies import BODIES
 from triton_ops.device import probe
 from triton_ops.timing import Arm, Interval, Launch, Rounds
@@ -123,12 +123,12 @@ def worth_of(winner: Any, configs: list[Any], kernel: Any, grid: Any, arguments:
 
 def in_a_process(side: str, body: str, length: int) -> list[dict[str, Any]]:
     """The rows of a fresh process with empty caches."""
-    with empty_caches() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rows.json"
         words = ["--side", side, "--bodies", body, "--counts", str(length), "--out", str(out)]
         command = [sys.executable, "-m", "benchmarks.tuning.short_lists", *words]
-        environment = {**os.environ, "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
-        subprocess.run(command, env=environment, check=True, timeout=300)
+        folders = {"TRITON_CACHE_DIR": f"{folder}/compiled", "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
+        subprocess.run(command, env={**os.environ, **folders}, check=True, timeout=300)
         rows: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))
         return rows
 

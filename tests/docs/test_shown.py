@@ -109,7 +109,7 @@ def missing_variables(text):
         (wrong_commands, "x=1 triton-ops no-such --a", ["no-such"]),
         (missing_places, "`tests/docs` `search/auto.py` `search/no.py` `tests/no/`", ["search/no.py", "tests/no/"]),
         (missing_names, "triton_ops.tune triton_ops_lint.engine.lint triton_ops.no", ["triton_ops.no"]),
-        (missing_benchmarks, "python -m benchmarks.timing.placement, python -m benchmarks.no", ["benchmarks.no"]),
+        (missing_benchmarks, "python -m benchmarks.timing.measured_facts, python -m benchmarks.no", ["benchmarks.no"]),
         (missing_variables, "TRITON_OPS_CACHE_DIR TRITON_OPS_NO", ["TRITON_OPS_NO"]),
     ],
 )

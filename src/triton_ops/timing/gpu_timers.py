@@ -6,8 +6,8 @@ is busy and never inside a timed region. Resets, flushes and the sums before a c
 Argument sets in turn replace a flush: no extra kernel runs between launches, so short kernels can be timed in a graph,
 and the inputs arrive from memory as they do in a model. They also share out the luck of a place: a config's time
 depends on where the driver puts its arguments, in every round alike, and a race over one place proves what the next
-process refutes. `benchmarks/timing/placement.py` measures it: on an H200, over ten sets of one process, a matrix
-product of 4096³ was 1.3 to 4.3 % faster than another config, with a standard deviation of 1.1 %.
+process refutes. On an H200, over ten sets of one process, a matrix product of 4096³ was 1.3 to 4.3 % faster than
+another config, with a standard deviation of 1.1 % (2026-11-22, `benchmarks/timing/placement.py` of commit 83e97e6e).
 
 At the power limit the clock follows the power that all arms draw together, so an arm that draws little power is slowed
 by its neighbours that draw much. On an H200, configs of one matrix product then measured up to 10 % off their times
