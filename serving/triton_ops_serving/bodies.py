@@ -1,8 +1,8 @@
 """Several configs of one kernel, and the statistic of its groups whose ranges tell which one a call takes.
 
 They are found on draws of the contents, where every config was timed: at most four, each for a range of one statistic
-that the host knows at a call, such as the number of tiles. A decorator has the statistic in its `key` and the rule in
-its `buckets`; a caller hands `place` of the statistic along, so that there is one known launch for each config.
+that the host knows without waiting for the GPU, such as the number of tiles. A decorator has the statistic in its `key`
+and the rule in its `buckets`; a caller hands its `place` along, so that there is one known launch for each config.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Bodies:
     def of(cls, draws: Sequence[Draw], default: Config, most: int = MOST) -> Bodies:
         """The bodies with the least mean regret on draws that they were not chosen on.
 
-        One config for all, under an empty name, is taken unless the regret of more is less by 3.5 standard errors. A
-        config is slower than the default by at most 5 % on every draw of its range; what has no time on a draw is left
-        out, and so is a statistic that a draw lacks, or that is no whole number from 1 on.
+        With fewer than ten draws one config is taken for all, under an empty name, and unless the regret of more is
+        less by 3.5 standard errors. No config is over 5 % slower than the default on a draw of its range. What has no
+        time on a draw is left out, and so is a statistic that a draw lacks, or that is no positive whole number.
 
         Raises:
             SettingsError: No config has a time on every draw.

@@ -126,7 +126,7 @@ class TritonAutoTuner:
         performance: PerformanceProfile | None = None,
         **kwargs: Any,
     ) -> TuningResult:
-        """Measure every config on these arguments, or only the cached winner.
+        """Measure every config on these arguments, or only the cached winner where it is in the space and runs.
 
         A config whose results are not those of the reference, else of the first config that runs, ends as `wrong`: what
         its first and its last warm-up call return and change is judged by the rule of `triton_ops.tune`. A result that

@@ -64,8 +64,9 @@ def lock_command(
     """Write the winners of records into a lockfile, from which programs can launch without ever tuning.
 
     Of several records of one problem the newest with cold caches is taken, and of a kernel only those of its newest
-    source. A winner that no comparison has proven is not pinned, and a warning says why. Entries in the file stay,
-    unless a record is of the same problem and device, or of another source of the kernel.
+    source. A winner that no comparison has proven is not pinned, and a warning says why. Entries stay, unless a record
+    is of the same problem and device, or of another source of the kernel; what `lock verify --repair` made of one stays
+    until a newer tune.
 
     --check takes the selection and rules of the command that wrote the file; without any records it compares
     nothing. Exit code 5: the file would change; 4: no winner of the selection is proven.
