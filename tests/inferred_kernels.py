@@ -347,3 +347,153 @@ def quantised_attention(q, k, v, o, length, DIM: tl.constexpr, BM: tl.constexpr,
         chance = tl.exp2(scores.to(tl.float32) * 0.01).to(tl.float16)
         total = tl.dot(chance, tl.load(v + base + cols[:, None] * DIM + dims[None, :]), total)
     tl.store(o + base + rows[:, None] * DIM + dims[None, :], total.to(tl.float16))
+
+
+@triton.jit
+def swiglu(x, out, columns, BLOCK: tl.constexpr):
+    """The result is silu(x[:, :columns]) * x[:, columns:]."""
+    row = tl.program_id(0).to(tl.int64)
+    lanes = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    gate = tl.load(x + row * 2 * columns + lanes, mask=lanes < columns).to(tl.float32)
+    up = tl.load(x + row * 2 * columns + columns + lanes, mask=lanes < columns).to(tl.float32)
+    tl.store(out + row * columns + lanes, (gate * tl.sigmoid(gate) * up).to(out.dtype.element_ty), mask=lanes < columns)
+
+
+@triton.jit
+def causal_conv(x, weight, bias, out, length, channels, BL: tl.constexpr, BD: tl.constexpr):
+    """silu(bias + the causal convolution of width 4) over x[batch, length, channels]."""
+    d = tl.program_id(1) * BD + tl.arange(0, BD)
+    t = tl.program_id(0) * BL + tl.arange(0, BL)
+    base = tl.program_id(2).to(tl.int64) * length * channels
+    total = tl.zeros((BL, BD), tl.float32) + tl.load(bias + d).to(tl.float32)[None, :]
+    for tap in tl.static_range(4):
+        then = t + (tap - 3)
+        inside = (then >= 0) & (then < length)
+        values = tl.load(x + base + then[:, None] * channels + d[None, :], mask=inside[:, None], other=0.0)
+        total += values.to(tl.float32) * tl.load(weight + d * 4 + tap).to(tl.float32)[None, :]
+    done = total * tl.sigmoid(total)
+    at = base + t[:, None] * channels + d[None, :]
+    tl.store(out + at, done.to(out.dtype.element_ty), mask=t[:, None] < length)
+
+
+@triton.jit
+def _after(a, b, c, d):
+    return a * c, b * c + d
+
+
+@triton.jit
+def scan(decay, x, out, length, channels, BT: tl.constexpr, BD: tl.constexpr):
+    """h[t] = decay[t] * h[t - 1] + x[t] over time, in chunks of BT by an associative scan."""
+    d = tl.program_id(0) * BD + tl.arange(0, BD)
+    base = tl.program_id(1).to(tl.int64) * length * channels
+    state = tl.zeros((BD,), tl.float32)
+    steps = tl.arange(0, BT)
+    for start in range(0, length, BT):
+        at = base + (start + steps)[:, None] * channels + d[None, :]
+        a = tl.load(decay + at).to(tl.float32)
+        b = tl.load(x + at).to(tl.float32)
+        product, inner = tl.associative_scan((a, b), 0, _after)
+        h = inner + product * state[None, :]
+        state = tl.sum(tl.where((steps == BT - 1)[:, None], h, 0.0), 0)
+        tl.store(out + at, h.to(out.dtype.element_ty))
+
+
+@triton.jit
+def transpose(x, out, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    """out[N, M] = x[M, N], a tile per program."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    inside = (m < M)[:, None] & (n < N)[None, :]
+    tile = tl.load(x + m[:, None] * N + n[None, :], mask=inside)
+    tl.store(out + n[:, None] * M + m[None, :], tl.trans(tile), mask=tl.trans(inside))
+
+
+@triton.jit
+def dropout(x, out, size, p, seed, BLOCK: tl.constexpr):
+    """The result is x / (1 - p) where a random number is above p, else 0."""
+    lanes = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + lanes, mask=lanes < size)
+    stays = tl.rand(seed, lanes) > p
+    tl.store(out + lanes, tl.where(stays, values / (1 - p), 0.0).to(out.dtype.element_ty), mask=lanes < size)
+
+
+@triton.jit
+def stencil(x, out, H, W, BM: tl.constexpr, BN: tl.constexpr):
+    """A quarter of the sum of the four neighbours of each cell; outside are zeros."""
+    y = tl.program_id(0) * BM + tl.arange(0, BM)
+    z = tl.program_id(1) * BN + tl.arange(0, BN)
+    here = (y < H)[:, None] & (z < W)[None, :]
+    at = x + y[:, None] * W + z[None, :]
+    total = tl.load(at - W, mask=here & (y > 0)[:, None], other=0.0)
+    total += tl.load(at + W, mask=here & (y < H - 1)[:, None], other=0.0)
+    total += tl.load(at - 1, mask=here & (z > 0)[None, :], other=0.0)
+    total += tl.load(at + 1, mask=here & (z < W - 1)[None, :], other=0.0)
+    tl.store(out + y[:, None] * W + z[None, :], 0.25 * total, mask=here)
+
+
+@triton.jit
+def argmax(x, out, columns, BLOCK: tl.constexpr):
+    """The place of the largest value of each row, the first of equals, in chunks of BLOCK."""
+    row = tl.program_id(0)
+    base = row.to(tl.int64) * columns
+    best = tl.full((BLOCK,), float("-inf"), tl.float32)
+    place = tl.zeros((BLOCK,), tl.int32)
+    for at in range(0, columns, BLOCK):
+        lanes = at + tl.arange(0, BLOCK)
+        values = tl.load(x + base + lanes, mask=lanes < columns, other=float("-inf")).to(tl.float32)
+        place = tl.where(values > best, lanes, place)
+        best = tl.maximum(best, values)
+    top = tl.max(best)
+    tl.store(out + row, tl.min(tl.where(best == top, place, columns)))
+
+
+@triton.jit
+def bias_attention(
+    q, k, v, bias, out, S, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
+):  # fmt: skip
+    """Attention whose scores get a bias for each query and key, one for all heads."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    base = tl.program_id(1).to(tl.int64) * S * D
+    d = tl.arange(0, D)
+    queries = tl.load(q + base + m[:, None] * D + d[None, :], mask=(m < S)[:, None], other=0.0)
+    highest = tl.full((BM,), -1.0e30, tl.float32)
+    weight = tl.zeros((BM,), tl.float32)
+    total = tl.zeros((BM, D), tl.float32)
+    for start in range(0, S, BN):
+        n = start + tl.arange(0, BN)
+        keys = tl.load(k + base + n[:, None] * D + d[None, :], mask=(n < S)[:, None], other=0.0)
+        inside = (m < S)[:, None] & (n < S)[None, :]
+        added = tl.load(bias + m[:, None] * S + n[None, :], mask=inside, other=-1.0e30).to(tl.float32)
+        scores = tl.dot(queries, tl.trans(keys)) * scale + added
+        higher = tl.maximum(highest, tl.max(scores, 1))
+        p = tl.exp(scores - higher[:, None])
+        rescale = tl.exp(highest - higher)
+        weight = weight * rescale + tl.sum(p, 1)
+        values = tl.load(v + base + n[:, None] * D + d[None, :], mask=(n < S)[:, None], other=0.0)
+        total = tl.dot(p.to(values.dtype), values, total * rescale[:, None])
+        highest = higher
+    done = (total / weight[:, None]).to(out.dtype.element_ty)
+    tl.store(out + base + m[:, None] * D + d[None, :], done, mask=(m < S)[:, None])
+
+
+@triton.jit
+def mixed_columns(x, places, out, rows, width, count, BM: tl.constexpr, BN: tl.constexpr):
+    """out[:, j] = x[:, places[j]]: columns in another order."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    inside = (m < rows)[:, None] & (n < count)[None, :]
+    place = tl.load(places + n, mask=n < count, other=0)
+    values = tl.load(x + m[:, None] * width + place[None, :], mask=inside)
+    tl.store(out + m[:, None] * count + n[None, :], values, mask=inside)
+
+
+@triton.jit
+def column_sum(x, out, rows, columns, BLOCK: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr):
+    """out[columns] += the sums of ROWS * STEPS rows of BLOCK columns, by atomic additions."""
+    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
+    for step in range(STEPS):
+        row = (tl.program_id(1) * STEPS + step) * ROWS + tl.arange(0, ROWS)
+        inside = (row < rows)[:, None] & (column < columns)[None, :]
+        total += tl.load(x + row[:, None] * columns + column[None, :], mask=inside, other=0.0).to(tl.float32)
+    tl.atomic_add(out + column, tl.sum(total, 0), mask=column < columns, sem="relaxed")

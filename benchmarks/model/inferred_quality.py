@@ -1,8 +1,9 @@
 """How well work that is read from TTIR ranks recorded spaces: `python -m benchmarks.model.inferred_quality RECORDING…`.
 
-Beside declared work, for every space of a kernel whose source is here or close to one here: Spearman's correlation with
-the best estimates, and the fraction of the optimum that the first 1, 5, 10 and 25 reach. Needs Triton and no GPU; about
-30 ms for each different text.
+Beside declared work, for every space whose recording keeps TTIR or what was read of it: Spearman's correlation with the
+best estimates, and the fraction of the optimum that the first 1, 5, 10 and 25 reach. `lowered` in a recording has the
+TTIR of each launch with its grid and operands, in a few texts for all configs. It needs neither Triton nor a GPU, and
+about 10 ms for a text.
 
 `expected` is what the effort `expected` would run, with each other config as the default: for how many defaults the
 model is sure, for how many of these its pick is more than 2 % slower, the worst of these, and the pick's fraction of
@@ -13,85 +14,45 @@ beside it, the speed of what then runs over it, and what the best of five picks 
 
 from __future__ import annotations
 
-import argparse
 import math
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import triton
-
-from benchmarks.document import headed, save
-from benchmarks.model import held_out_spaces, plain_kernels
+from benchmarks.document import headed, parser_of, save
 from benchmarks.model.model_quality import figures, read, recorded_model, resources_of, show, time_ms
-from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend.offline import kernel_work
 from triton_ops.cost_model import Model, Readings
-from triton_ops.device import DeviceSpec, Machine, Target
+from triton_ops.device import DeviceSpec, Machine
+from triton_ops.kernel_ir import KernelWork, LaunchWork, Operand, UntoldError
 from triton_ops.request import Effort
-from triton_ops.space import Config
 from triton_ops.tuner import expectation
-from triton_ops.values import Resources, TensorSpec, dtype_name
-from triton_ops_kernels import load
+from triton_ops.values import Resources
 from triton_ops_lab.recording import readings_from, stored_readings, write_recording
 
-_OPTIONS = ("num_warps", "num_stages")
 _RACED = 5  # picks beside the default
 _LOSS = 0.02  # of speed, below which a default was left wrongly
-_MEANT = ("spearman", "best_of_1", "best_of_5", "best_of_10")  # figures that have a mean
-
-
-def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
-    """A kernel like the recorded one, with its arguments; None for another kind of kernel."""
-    kind, shape = recording.get("kind"), [int(extent) for extent in recording.get("shape") or ()]
-    every = (*plain_kernels.SPACES, *held_out_spaces.FRESH, *held_out_spaces.UNSEEN)
-    for operation in (space.operation for space in every if set(space.space) == set(recording["space"])):
-        if operation.name == kind:
-            dtype = dtype_name(recording["family"].removeprefix(f"{kind}_")) if operation.dtypes else None
-            problem = operation.problem(tuple(shape), dtype)
-            return operation.kernel, Arguments(keyword=dict(problem.arguments))
-    if kind == "matmul" and "GROUP_M" in recording["space"]:  # the shipped kernel
-        operation = load("matmul")
-        problem = operation.problem(tuple(shape), dtype_name(recording["family"].removeprefix("matmul_")))
-        return operation.kernel, Arguments(keyword=dict(problem.arguments))
-    if kind in ("matmul", "fp8"):
-        M, N, K = shape
-        dtype = "float8_e4m3fn" if kind == "fp8" else "bfloat16"
-        right, strides = ((N, K), (1, K)) if kind == "fp8" else ((K, N), (N, 1))
-        given = (
-            TensorSpec((M, K), dtype), TensorSpec(right, dtype), TensorSpec((M, N), "bfloat16"), M, N, K, K, 1,
-            *strides, N, 1,
-        )  # fmt: skip
-        return TritonKernel(plain_kernels.matmul_kernel, _tiles), Arguments(given)
-    if kind in ("rms", "softmax"):
-        rows, columns = shape
-        x = TensorSpec((rows, columns), "bfloat16")
-        function = plain_kernels.rmsnorm_kernel if kind == "rms" else plain_kernels.softmax_kernel
-        return TritonKernel(function, _rows), Arguments(
-            (x, x, rows, columns) if kind == "softmax" else (x, x, rows, columns, 1e-5)
-        )
-    return None
 
 
 def readings_of(recording: Mapping[str, Any]) -> Readings | None:
-    """What is read of every config; what the recording keeps where its kernel is gone or has changed; None without."""
-    readings, stored = _read(recording), recording.get("inferred")
-    return readings_from(stored) if stored and (readings is None or readings.silent) else readings
-
-
-def _read(recording: Mapping[str, Any]) -> Readings | None:
-    loaded = kernel_of(recording)
-    if loaded is None:
-        return None
-    kernel, arguments = loaded
-    configs = [Config(row["config"]) for row in recording["rows"]]
-    readings = Readings(tuple(name for name in configs[0] if name not in _OPTIONS))
-    specs, target = arguments.described(), Target.named("sm_90")
-    for config in readings.representatives(configs):
-        readings.works[readings.key(config)] = kernel_work(kernel, config, specs, target)
+    """What is read of every config from the TTIR that a recording keeps, else what was read before; None without."""
+    if (lowered := recording.get("lowered")) is None:
+        stored = recording.get("inferred")
+        return readings_from(stored) if stored else None
+    readings = Readings(tuple(lowered["names"]))
+    for row in lowered["works"]:
+        readings.works[readings.key(dict(zip(readings.names, row["values"], strict=True)))] = _work(row["launches"])
     return readings
+
+
+def _work(launches: Sequence[Mapping[str, Any]]) -> KernelWork:
+    try:
+        return KernelWork(tuple(
+            LaunchWork.of(one["text"], tuple(one["grid"]), [Operand(**each) for each in one["operands"]])
+            for one in launches
+        ))  # fmt: skip
+    except UntoldError as error:
+        return KernelWork(silent=str(error))
 
 
 def inferred(recording: Mapping[str, Any], readings: Readings | None) -> Model | None:
@@ -164,29 +125,6 @@ def summary(spaces: Mapping[str, Any], expectations: Mapping[str, Mapping[str, A
     }  # fmt: skip
 
 
-def table(spaces: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
-    """The lines of a Markdown table of the spaces with inferred work, and the means."""
-    figures_of = {name: modes["inferred"] for name, modes in spaces.items() if "inferred" in modes}
-    ranked = [*_MEANT, "level"]
-    lines = ["| space | Spearman | first | best of 5 | best of 10 | level |", "|---|---|---|---|---|---|"]
-    for name, each in figures_of.items():
-        title = re.sub(r"(?<=\d)x(?=\d)", "×", name.removesuffix(".json.gz").replace("_", " ").replace("-", " "))
-        cells = [f"{each[what]:.2f}" if what == "level" else f"{each[what]:.3f}" for what in ranked]
-        lines.append(f"| {' | '.join([title, *cells])} |")
-    means = (
-        [f"{statistics.mean(each[what] for each in figures_of.values()):.3f}" for what in _MEANT] if figures_of else []
-    )
-    return [*lines, f"| {' | '.join(['mean', *means])} | |"] if means else lines
-
-
-def _tiles(meta: Mapping[str, Any]) -> tuple[int, ...]:
-    return (triton.cdiv(meta["M"], meta["BM"]) * triton.cdiv(meta["N"], meta["BN"]),)
-
-
-def _rows(meta: Mapping[str, Any]) -> tuple[int, ...]:
-    return (triton.cdiv(meta["rows"], meta["ROWS"]),)
-
-
 def command_of(recordings: Sequence[Path]) -> str:
     """The command of whole folders of recordings; those that are not of this repository have no path in it."""
     folders = dict.fromkeys(path.parent.as_posix() for path in recordings)
@@ -196,11 +134,8 @@ def command_of(recordings: Sequence[Path]) -> str:
 
 def main() -> None:
     """Print a table, and write JSON where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("recordings", nargs="+", type=Path)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--commit", help="of the tree that the script stands in, where that is no clone")
-    parser.add_argument("--markdown", action="store_true", help="print a table of the spaces too")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="where to write the recordings with what was read")
     options = parser.parse_args()
     if options.write is not None:
@@ -218,11 +153,9 @@ def main() -> None:
     for name, each in expectations.items():
         print(f"{name:<36} expected  {each}")
     print(summary(spaces, expectations))
-    if options.markdown:
-        print(*table(spaces), sep="\n")
-    if options.json:
+    if options.out:
         figures_of = {"summary": summary(spaces, expectations), "spaces": spaces, "expected": expectations}
-        save(options.json, headed(command_of(options.recordings), options.commit, **figures_of))
+        save(options.out, headed(command_of(options.recordings), options.commit, **figures_of))
 
 
 if __name__ == "__main__":

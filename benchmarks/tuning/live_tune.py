@@ -32,12 +32,14 @@ from typing import Any
 
 import torch
 import triton
+from tests.inferred_kernels import grouped_matmul
 
+from benchmarks.correctness.verdict_kernels import attention
 from benchmarks.document import headed, parser_of, save
-from benchmarks.model import plain_kernels
 from benchmarks.timing.unverified import timer_on, unverified
+from benchmarks.tuning.bodies import persistent_kernel
 from benchmarks.tuning.spaces import operation_of
-from triton_ops import Operation, tune
+from triton_ops import Operation, TensorSpec, TritonKernel, tune
 from triton_ops.device import probe
 from triton_ops.records import Run
 from triton_ops.report.run_facts import Report
@@ -47,16 +49,14 @@ from triton_ops.space import Config
 from triton_ops.timing import Arm, Interval, Rounds
 from triton_ops.timing.race_statistics import relative_levels
 from triton_ops.tuner import Silent
+from triton_ops_kernels import load
 
 IMPORTED = time.time()
 ROUNDS = 140
 WITHIN = 0.01
 _OPTIONS = ("num_warps", "num_stages")
 _LEADERS = 4  # of the exhaustive tune that are judged beside its ties
-_WIDE_MATMUL = {
-    "BM": [128, 16, 32, 64, 256], "BN": [128, 32, 64, 256], "BK": [64, 32, 128], "GM": [8, 1], "num_warps": [8, 4],
-    "num_stages": [3, 2, 4, 5],
-}  # fmt: skip
+_MULTIPROCESSORS = 132  # of an H100 and an H200
 
 
 @dataclass(frozen=True)
@@ -72,27 +72,57 @@ def _declared(name: str, shape: tuple[int, ...] | None = None, dtype: str | None
     return Case(lambda: operation_of(name), shape, dtype)
 
 
-def _plain(operation: Operation, space: dict[str, list[Any]], shape: tuple[int, ...]) -> Case:
+def _plain(operation: Operation, shape: tuple[int, ...], space: dict[str, list[Any]]) -> Case:
     return Case(lambda: replace(operation, space=space, work=None), shape, "bfloat16")
 
 
-def _recorded(name: str) -> Case:
-    """A space that is recorded too, with the kernel's work undeclared."""
-    (match,) = (space for space in plain_kernels.SPACES if space.name == name)
-    return _plain(match.operation, match.space, match.shape)
+def _tiles(meta: Any) -> int:
+    return triton.cdiv(meta["M"], meta["BM"]) * triton.cdiv(meta["N"], meta["BN"])
 
 
+def _product(M: int, N: int, K: int, dtype: str, **strides: int) -> dict[str, Any]:
+    return {
+        "a": TensorSpec((M, K), dtype), "b": TensorSpec((K, N), dtype), "c": TensorSpec((M, N), dtype, fill="empty"),
+        "M": M, "N": N, "K": K, **strides,
+    }  # fmt: skip
+
+
+_matmul = Operation(
+    "plain_matmul",
+    TritonKernel(grouped_matmul, lambda meta: (_tiles(meta),), outputs=("c",)),
+    {"BM": [128]},
+    lambda M=4096, N=4096, K=4096, dtype="bfloat16": _product(M, N, K, dtype, sam=K, sak=1, sbk=N, sbn=1, scm=N, scn=1),
+    dtypes=("bfloat16", "float16"),
+)
+_persistent = Operation(
+    "persistent_matmul",
+    TritonKernel(persistent_kernel, lambda meta: (min(meta["PROGRAMS"], _tiles(meta)),), outputs=("c",)),
+    {"BM": [128]},
+    lambda M=4096, N=4096, K=4096, dtype="bfloat16": _product(M, N, K, dtype),
+    dtypes=("bfloat16", "float16"),
+)
 DECLARED = {
     "matmul bf16 4096x4096x4096": _declared("matmul", (4096, 4096, 4096), "bfloat16"),
     "matmul fp8 1024x8192x8192": _declared("matmul", (1024, 8192, 8192), "float8_e4m3fn"),
     "rmsnorm_rope bf16": _declared("rmsnorm_rope"),
 }
 UNDECLARED = {
-    "plain matmul of 960 configs": _plain(plain_kernels.matmul, _WIDE_MATMUL, (4096, 4096, 4096)),
-    "plain gated MLP": _recorded("gated_mlp"),
-    "plain causal attention": _recorded("attention_causal_d128"),
-    "plain persistent matmul": _recorded("persistent_matmul"),
-}
+    "plain matmul of 960 configs": _plain(_matmul, (4096, 4096, 4096), {
+        "BM": [128, 16, 32, 64, 256], "BN": [128, 32, 64, 256], "BK": [64, 32, 128], "GROUP": [8, 1],
+        "num_warps": [8, 4], "num_stages": [3, 2, 4, 5],
+    }),
+    "plain gated MLP": _plain(load("gated_mlp"), (2048, 8192, 4096), {
+        "BLOCK_M": [128, 64, 256], "BLOCK_N": [64, 32, 128], "BLOCK_K": [64, 32, 128], "GROUP_SIZE_M": [8],
+        "LOADS": ["pointers", "host"], "PROGRAMS": [0], "num_warps": [8, 4], "num_stages": [3, 2, 4],
+    }),
+    "plain causal attention": _plain(attention, (4, 32, 2048, 128), {
+        "BM": [128, 32, 64, 256], "BN": [64, 16, 32, 128], "num_warps": [8, 4], "num_stages": [2, 1, 3, 4, 5],
+    }),
+    "plain persistent matmul": _plain(_persistent, (3072, 5120, 4096), {
+        "BM": [128, 64], "BN": [128, 64, 256], "BK": [64, 32, 128], "GM": [8],
+        "PROGRAMS": [_MULTIPROCESSORS, 2 * _MULTIPROCESSORS], "num_warps": [8, 4], "num_stages": [3, 2, 4],
+    }),
+}  # fmt: skip
 CASES = {**DECLARED, **UNDECLARED}
 
 

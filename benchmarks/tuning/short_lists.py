@@ -35,7 +35,7 @@ import triton
 
 import triton_ops
 from benchmarks.document import headed, save
-from benchmarks.tuning.list_bodies import BODIES
+from benchmarks.tuning.bodies import BODIES
 from triton_ops.device import probe
 from triton_ops.timing import Arm, Interval, Launch, Rounds
 from triton_ops.timing.gpu_timers import EventTimer, GraphTimer

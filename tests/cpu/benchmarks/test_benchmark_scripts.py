@@ -11,15 +11,12 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from benchmarks.correctness import random_shapes
-from benchmarks.model import held_out_spaces, plain_kernels
 from benchmarks.tuning import bucket_regret
 
 from tests.bounded import bounded
-from triton_ops import ConfigSpace
 from triton_ops import device as hardware
 
 ROOT = Path(__file__).parents[3]
-SETS = {".": plain_kernels.SPACES, "fresh": held_out_spaces.FRESH, "unseen": held_out_spaces.UNSEEN}  # by folder
 
 
 def modules(folder):
@@ -60,24 +57,6 @@ def test_what_tests_for_a_gpu_import_where_there_is_one_is_there(monkeypatch):
             tested[name] = [each for each in vars(module) if each.startswith("test_")]
     assert len(tested) >= 10
     assert [name for name, tests in tested.items() if not tests] == []
-
-
-def test_each_space_has_its_recording_and_each_recording_of_the_held_out_sets_its_space():
-    folder = ROOT / "benchmarks" / "recordings"
-    recorded = {each: {path.name.removesuffix(".json.gz") for path in (folder / each).glob("*.gz")} for each in SETS}
-    for each, spaces in SETS.items():
-        names = {space.name for space in spaces}
-        assert names <= recorded[each] if each == "." else names == recorded[each]
-
-
-def test_each_space_to_be_recorded_has_a_name_a_problem_and_its_default_first():
-    spaces = [space for each in SETS.values() for space in each]
-    assert len({space.name for space in spaces}) == len(spaces) >= 67
-    for space in spaces:
-        configs = ConfigSpace.from_user(space.space)
-        assert dict(configs.default_config) == {name: values[0] for name, values in space.space.items()}, space.name
-        assert 25 <= configs.size.valid <= 400, space.name
-        assert space.operation.problem(space.shape, space.dtype).specs, space.name
 
 
 @pytest.mark.processes

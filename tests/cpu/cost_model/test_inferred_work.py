@@ -9,16 +9,6 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from benchmarks.model.fresh_kernels import (  # noqa: E402
-    argmax_kernel,
-    causal_conv_kernel,
-    dropout_kernel,
-    scan_kernel,
-    swiglu_kernel,
-    transpose_kernel,
-)
-from benchmarks.model.unseen_kernels import mixed_columns_kernel  # noqa: E402
-
 from tests import inferred_kernels as kernels  # noqa: E402
 from triton_ops.backend import (  # noqa: E402
     Arguments,
@@ -140,7 +130,7 @@ def test_what_is_alive_at_a_reduction_is_counted_in_words():
 
 def test_an_address_that_is_loaded_along_another_axis_than_its_use_is_read():
     given = (A, spec(K, dtype="int32"), OUT, M, K, N)
-    result = read(mixed_columns_kernel, given, {"BM": 4, "BN": 128}, lambda _: (250, 6))
+    result = read(kernels.mixed_columns, given, {"BM": 4, "BN": 128}, lambda _: (250, 6))
     assert [access.known for access in result.accesses] == [True, True, True]
 
 
@@ -155,7 +145,7 @@ def test_reductions_are_counted_per_program():
 
 def test_a_scan_is_told_with_what_makes_one_element_of_two():
     x = spec(8, 1024, 4096)
-    result = read(scan_kernel, (x, x, x, 1024, 4096), {"BT": 32, "BD": 16}, lambda _: (256, 8))
+    result = read(kernels.scan, (x, x, x, 1024, 4096), {"BT": 32, "BD": 16}, lambda _: (256, 8))
     (scan,) = (one for one in result.reduced if one.scans)
     assert (scan.shape, scan.axis, scan.executions) == ((32, 16), 0, 1024 // 32)
     assert (scan.operands, scan.operations) == (2, 3)  # a * c, b * c + d
@@ -164,19 +154,21 @@ def test_a_scan_is_told_with_what_makes_one_element_of_two():
 def test_whole_numbers_that_become_data_are_counted_and_those_of_places_are_not():
     size = 1 << 20
     x = spec(size)
-    result = read(dropout_kernel, (x, x, size, 0.5, 42), {"BLOCK": 1024}, lambda _: (1024,))
+    result = read(kernels.dropout, (x, x, size, 0.5, 42), {"BLOCK": 1024}, lambda _: (1024,))
     assert 50 < result.plain / 1024 < 70  # ten rounds of Philox, each of two high halves and four logical operations
-    rows = read(swiglu_kernel, (spec(8, 2048), spec(8, 1024), 1024), {"BLOCK": 1024}, lambda _: (8, 1))
+    rows = read(kernels.swiglu, (spec(8, 2048), spec(8, 1024), 1024), {"BLOCK": 1024}, lambda _: (8, 1))
     assert (rows.plain + rows.special) / 1024 < 10
 
 
 def test_words_that_are_alive_are_those_of_data_and_of_loads_on_the_way():
-    best = read(argmax_kernel, (spec(8, 4096), spec(8, dtype="int32"), 4096), {"BLOCK": 1024}, lambda _: (8,))
+    best = read(kernels.argmax, (spec(8, 4096), spec(8, dtype="int32"), 4096), {"BLOCK": 1024}, lambda _: (8,))
     assert best.loaded == 2 * 1024  # the largest values, and their places
-    tile = read(transpose_kernel, (A, A, M, K), {"BM": 32, "BN": 32}, lambda _: (32, 32))
+    tile = read(kernels.transpose, (A, A, M, K), {"BM": 32, "BN": 32}, lambda _: (32, 32))
     assert tile.loaded == 32 * 32 / 2  # 16 bits each, which nothing widens
     x = spec(2, 64, 256)
-    taps = read(causal_conv_kernel, (x, spec(256, 4), spec(256), x, 64, 256), {"BL": 16, "BD": 64}, lambda _: (4, 4, 2))
+    taps = read(
+        kernels.causal_conv, (x, spec(256, 4), spec(256), x, 64, 256), {"BL": 16, "BD": 64}, lambda _: (4, 4, 2)
+    )
     assert taps.loaded > 4 * 16 * 64 / 2  # four taps outside of loops, all on the way together
 
 
@@ -287,6 +279,6 @@ def test_nothing_of_the_front_end_stays_changed():
 @pytest.mark.parametrize("block", [512, 1024, 2048])
 def test_halves_of_a_row_share_no_places_however_long_the_block(block):
     result = read(
-        swiglu_kernel, (spec(64, 1400), spec(64, 700), 700), {"BLOCK": block}, lambda _: (64, -(-700 // block))
+        kernels.swiglu, (spec(64, 1400), spec(64, 700), 700), {"BLOCK": block}, lambda _: (64, -(-700 // block))
     )
     assert [access.again for access in result.accesses] == [-1, -1, -1]

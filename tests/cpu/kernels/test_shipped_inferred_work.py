@@ -10,12 +10,6 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from benchmarks.model.fresh_kernels import (  # noqa: E402
-    causal_conv_kernel,
-    stencil_kernel,
-)
-from benchmarks.model.unseen_kernels import bias_attention_kernel  # noqa: E402
-
 from tests import inferred_kernels as kernels  # noqa: E402
 from tests.cpu.cost_model.test_inferred_work import (  # noqa: E402
     FULL,
@@ -48,13 +42,8 @@ from triton_ops.cost_model.inferred_rows import (  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
-from triton_ops_kernels import load  # noqa: E402
-
-torch = pytest.importorskip("torch")
-triton = pytest.importorskip("triton")
-from benchmarks.model.plain_kernels import column_sum_kernel  # noqa: E402
-
 from triton_ops.values import TensorSpec  # noqa: E402
+from triton_ops_kernels import load  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")]
 
@@ -164,7 +153,7 @@ def test_causal_attention_takes_half_of_the_steps_and_computes_one_operand():
 def test_what_operands_are_computed_from_is_told_for_the_pipeline_that_holds_it():
     x = spec(32, 2048, 64)
     tile = {"D": 64, "BM": 64, "BN": 64}
-    result = read(bias_attention_kernel, (x, x, x, spec(2048, 2048), x, 2048, 0.125), tile, lambda _: (32, 32))
+    result = read(kernels.bias_attention, (x, x, x, spec(2048, 2048), x, 2048, 0.125), tile, lambda _: (32, 32))
     keys, bias, values = (at for at, access in enumerate(result.accesses) if access.loop == 0 and access.kind == "load")
     assert [product.made_of for product in result.products] == [(keys,), (bias, values)]
 
@@ -220,7 +209,7 @@ def test_a_kernel_of_another_vendor_is_read_too():
 )
 def test_neighbours_of_a_cell_are_new_only_at_the_edge_of_a_tile(rows, edges):
     x = spec(1024, 1024, dtype="float32")
-    result = read(stencil_kernel, (x, x, 1024, 1024), {"BM": rows, "BN": 64}, lambda _: (1024 // rows, 16))
+    result = read(kernels.stencil, (x, x, 1024, 1024), {"BM": rows, "BN": 64}, lambda _: (1024 // rows, 16))
     shifted = [access for access in result.accesses if access.kind == "load" and access.again >= 0]
     assert [access.anew for access in shifted] == pytest.approx(edges, abs=0.02)  # a mask leaves out the tensor's edge
     assert walk_of(result).own_bytes == near(4.0 * rows * 64 * (4 - len(shifted)))
@@ -229,7 +218,7 @@ def test_neighbours_of_a_cell_are_new_only_at_the_edge_of_a_tile(rows, edges):
 
 def test_taps_of_a_convolution_are_read_again_and_each_brings_one_row():
     x, weight, bias = spec(2, 256, 512), spec(512, 4), spec(512)
-    result = read(causal_conv_kernel, (x, weight, bias, x, 256, 512), {"BL": 16, "BD": 64}, lambda _: (16, 8, 2))
+    result = read(kernels.causal_conv, (x, weight, bias, x, 256, 512), {"BL": 16, "BD": 64}, lambda _: (16, 8, 2))
     taps = [access for access in result.accesses if access.kind == "load" and access.argument == 0]
     assert [access.again >= 0 for access in taps] == [False, True, True, True]
     assert [access.anew for access in taps[1:]] == near([1 / 16] * 3)
@@ -239,7 +228,7 @@ def test_taps_of_a_convolution_are_read_again_and_each_brings_one_row():
 def test_a_reduction_across_rows_and_a_loop_of_written_turns_are_told():
     x, out = TensorSpec((512, 1024), "bfloat16"), TensorSpec((1024,), "float32")
     tiles = {"BLOCK": 128, "ROWS": 4, "STEPS": 8}
-    result = read(column_sum_kernel, (x, out, 512, 1024), tiles, lambda _: (8, 16))
+    result = read(kernels.column_sum, (x, out, 512, 1024), tiles, lambda _: (8, 16))
     assert [(one.shape, one.axis, one.executions) for one in result.reduced] == [((4, 128), 0, 1)]
     assert [(loop.turns, loop.written) for loop in result.loops] == [(8, True)]
     rows = read(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, lambda _: (M,))

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.model.inferred_quality import expected, summary, table
+from benchmarks.model.inferred_quality import expected, readings_of, summary
 from benchmarks.model.model_quality import figures, read, time_ms
 
 from triton_ops.base import Sealed
@@ -79,13 +79,17 @@ def test_recordings_have_the_checksum_of_their_content():
             assert Sealed.opened(content)["rows"], path.name
 
 
-def test_the_table_writes_a_cross_between_numbers_only():
-    figures = {"spearman": 0.9454, "best_of_1": 1.0, "best_of_5": 1.0, "best_of_10": 1.0, "level": 1.049}
-    lines = table({"softmax_bf16-8192x4096.json.gz": {"inferred": figures}, "other": {"declared": figures}})
-    assert lines[2:] == [
-        "| softmax bf16 8192×4096 | 0.945 | 1.000 | 1.000 | 1.000 | 1.05 |",
-        "| mean | 0.945 | 1.000 | 1.000 | 1.000 | |",
-    ]
+def test_what_a_kernel_does_is_read_again_from_the_ttir_that_its_recording_keeps():
+    recording = read(RECORDINGS / "fresh" / "rmsnorm_backward.json.gz")
+    again, before = readings_of(recording), readings_from(recording["inferred"])
+    assert not again.silent
+    assert again.works.keys() == before.works.keys()
+    for key, work in again.works.items():
+        (launch,), (earlier,) = work.launches, before.works[key].launches
+        assert launch.moved_bytes("load") == earlier.moved_bytes("load")
+    kept = readings_of({**recording, "lowered": None})
+    assert kept.works.keys() == before.works.keys()
+    assert readings_of({**recording, "lowered": None, "inferred": None}) is None
 
 
 def test_a_recording_tells_whether_products_are_serialised(tmp_path):

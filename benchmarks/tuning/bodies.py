@@ -1,4 +1,4 @@
-"""Kernels with short lists of configs, in a file that holds nothing else: a worker imports the file of a kernel."""
+"""Kernels that scripts here tune, in a file that holds nothing else: a worker imports the file of a kernel."""
 
 from __future__ import annotations
 
@@ -45,6 +45,28 @@ def product_kernel(x, y, out, n, BLOCK: tl.constexpr):
         total = tl.dot(left, right, total)
     inside = (rows < n)[:, None] & (columns < n)[None, :]
     tl.store(out + rows[:, None] * n + columns[None, :], total.to(tl.bfloat16), mask=inside)
+
+
+@triton.jit
+def persistent_kernel(
+    a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr, PROGRAMS: tl.constexpr
+):  # fmt: skip
+    """C = A @ B, row-major; PROGRAMS programs walk over all tiles, in groups of GM tile rows."""
+    tile_rows, tile_columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    for tile in tl.range(tl.program_id(0), tile_rows * tile_columns, PROGRAMS):
+        first = tile // (GM * tile_columns) * GM
+        here = min(tile_rows - first, GM)
+        row, column = first + tile % (GM * tile_columns) % here, tile % (GM * tile_columns) // here
+        rows, columns = (row * BM + tl.arange(0, BM)) % M, (column * BN + tl.arange(0, BN)) % N
+        inner = tl.arange(0, BK)
+        total = tl.zeros((BM, BN), dtype=tl.float32)
+        for k in range(0, K, BK):
+            left = tl.load(a + rows[:, None] * K + (k + inner)[None, :], mask=(k + inner)[None, :] < K, other=0.0)
+            right = tl.load(b + (k + inner)[:, None] * N + columns[None, :], mask=(k + inner)[:, None] < K, other=0.0)
+            total = tl.dot(left, right, total)
+        rows, columns = row * BM + tl.arange(0, BM), column * BN + tl.arange(0, BN)
+        inside = (rows[:, None] < M) & (columns[None, :] < N)
+        tl.store(c + rows[:, None] * N + columns[None, :], total.to(c.dtype.element_ty), mask=inside)
 
 
 def _grid_of_blocks(meta: dict[str, Any]) -> tuple[int]:
