@@ -278,9 +278,11 @@ class KnownCalls(BoundedDict[Any, V], Generic[V]):
             taken="; ".join(bindings) or "pass",
             passed=passed,
         )  # fmt: skip
+        # Of the caller's own there are only names of arguments in it, each as the literal of a text.
         exec(_code(source), scope)
         for function in (scope["key"], scope["call"]):
-            function.__code__ = function.__code__.replace()  # Python specialises code by what its names are
+            # A copy: CPython specialises a code object for the values that its names have, and `_code` shares this one.
+            function.__code__ = function.__code__.replace()
         return _Pattern(scope["key"], scope["call"], scope["after"])
 
 

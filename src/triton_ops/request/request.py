@@ -187,7 +187,8 @@ class TuneRequest(KernelProblem):
 def device_for(device: str | None, runs_on: str, who: str) -> str:
     """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`; a `DeviceError` without."""
     if device is not None and runs_on != "any" and device.partition(":")[0] != runs_on:
-        raise DeviceError(f"{who} runs on {runs_on}, not on {device}", runs_on, device, hint=f"use --device {runs_on}")
+        hint = f"use device={runs_on!r} (--device {runs_on})"
+        raise DeviceError(f"{who} runs on {runs_on}, not on {device}", runs_on, device, hint=hint)
     if device is not None:
         return _with_index(device)
     if runs_on == "any":

@@ -121,7 +121,7 @@ def _why_not_found(kind: type[Enum], member: Enum) -> str | None:
     for part in kind.__qualname__.split("."):
         value = getattr(value, part, None)
     if value is not kind:
-        return f"{kind.__module__} has another {kind.__qualname__}, or none"
+        return f"the module {kind.__module__} has no {kind.__qualname__}, or another one"
     return None if kind.__members__.get(str(member.name)) is member else "it is a combination of members"
 
 
@@ -174,6 +174,7 @@ def _is_storable(kind: type, value: Any) -> bool:
 def _plain(value: Any) -> Any:
     """The plain number or string that `value` is by its class; `value` itself if it is none, or is plain already."""
     kind = type(value)
+    # `str` of a member of a class of `str` and `Enum` is `Class.NAME`; `str.__str__` is its text
     for base, plain in ((int, int), (float, float), (str, str.__str__)):
         if isinstance(value, base) and kind is not base and kind is not bool:
             return plain(value)
@@ -205,7 +206,7 @@ class Config(Mapping[str, Value]):
     Args:
         values: Names to values; a value is None, a boolean, a number, a text, a dtype, a member of an `Enum`, or a
             tuple.
-        **more: Further values by name, which come before those of `values`.
+        **more: Further values by name; each replaces the value of the same name in `values`.
 
     Raises:
         ConfigValueError: A name is no text, or a value cannot be stored.

@@ -148,6 +148,7 @@ class ConfigSpace:
             if (config.keys() ^ distinct[0].keys()) - {_LIMIT}:
                 message = f"config ({config}) has the names {sorted(config)}, the first one has {sorted(distinct[0])}"
                 raise SpaceError(message, hint="give every config the same names")
+        # by their texts, because True equals 1
         by_text = {name: {canonical_json(c.get(name)): c.get(name) for c in distinct} for name in names}
         rows = [entry if isinstance(entry, Mapping) else entry.kwargs for entry in entries]
         tunables = {
@@ -188,9 +189,9 @@ class ConfigSpace:
         counts = [group.count for group in self._groups]
         if None not in counts:
             return SpaceSize(total, math.prod(count for count in counts if count is not None))
-        rng = random.Random(0)
+        rng = random.Random(0)  # the same estimate, and with it the same search, in every process
         valid = sum(not self.broken(self._draw(rng)) for _ in range(_ESTIMATE_SAMPLES))
-        # Valid configs may be too rare for the sample; there is one.
+        # Valid configs may be too rare for the sample; one at least is known, since each group has a row.
         return SpaceSize(total, max(1, round(total * valid / _ESTIMATE_SAMPLES)), exact=False)
 
     @cached_property
@@ -255,7 +256,7 @@ class ConfigSpace:
     def why_not(self, config: Config) -> str | None:
         """The reason why `config` is not in this space; None if it is. The default always is in the space."""
         if set(config) != set(self.tunables) and config not in self._listed_set:
-            return f"names {sorted(config)} instead of {sorted(self.tunables)}"
+            return f"its names are {sorted(config)}, and the space has {sorted(self.tunables)}"
         why = self._why_refused(config)
         return None if why is None or config == self.default else why
 
@@ -265,7 +266,7 @@ class ConfigSpace:
             if repr(value := config.get(name)) not in texts:
                 return f"{name}={value!r} is none of {list(self.tunables[name].values)}"
         if self.listed is not None and config not in self._listed_set:
-            return "not in the list of configs"
+            return f"it is none of the {len(self.listed)} configs of the list"
         broken = self.broken(config)
         return broken[0].explain(config) if broken else None
 
@@ -480,6 +481,7 @@ class UnlistedSpace(ConfigSpace):
         tunables = dict(space.tunables)
         for name, tunable in tunables.items():
             values = {repr(value): value for value in (*tunable.values, *(seed[name] for seed in whole))}.values()
+            # by types first, since a text cannot be compared with a number
             tunables[name] = Tunable.of(name, sorted(values, key=lambda value: (str(type(value)), value)))
         default = next(iter(whole), space.default_config)
         return cls(

@@ -63,7 +63,7 @@ class Expectation:
         """
         if pool is None:
             raise _unsure(request, "it is not compiled ahead, so that no model can read it")
-        pool.submit(request.space.default_config, anyway=True, spare=True)
+        pool.submit(request.space.default_config, anyway=True, spare=True)  # while the kernel is read
         if not (priors := coming_priors(request, None, pool, 1, survey or Survey.of_a_launch()).result()):
             raise _unsure(request, "no model has a forecast of its configs on this device")
         first, whose = request.space.default_config, "the default"
@@ -83,6 +83,7 @@ class Expectation:
         if default.config == first.config or not able:
             space = ConfigSpace.from_configs(dict.fromkeys((default.config, first.config)))
             return cls(space, f"first picks {whose} itself, or the compiler has refused one of both", math.nan)
+        # trials without times, by which the model learns what the compiler made of each config
         prior.tell([Trial(one.config, Status.DEFERRED, resources=one.resources) for one in (default, *leaders)])
         default_ms, *times = prior.score([default.config, *(one.config for one in leaders)])
         fastest = min(range(len(times)), key=times.__getitem__)

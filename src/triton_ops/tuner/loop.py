@@ -56,7 +56,7 @@ class _TrialThread:
         self._queue.put(None)
         self._thread.join(Gate.GRACE_S)
         if self._thread.is_alive():
-            warn("a trial does not end: it is left behind")
+            warn("a trial has not ended %.0f s after its tune: its thread is left behind", Gate.GRACE_S)
 
     def _serve(self) -> None:
         while (entry := self._queue.get()) is not None and not self._closed:
@@ -108,7 +108,7 @@ class TuningLoop:
         self.stopped = "complete"
         self._proposed: dict[Config, TrialOrigin] = {}
         self._under_way: deque[_UnderWay] = deque()
-        # Of an attempt that is made when its trial is asked for.
+        # Without a thread an attempt is made when its trial is asked for.
         self._begin_attempt: Callable[[_Attempt], _Attempt] = lambda attempt: attempt
         self._settled = False
         self._began = False  # whether this run has begun a trial of its own

@@ -96,6 +96,7 @@ def _recalled(
 ) -> Trial | None:
     if config is None or timing is None:
         return None
+    # three samples, whose quantiles are those that the record keeps
     times = Measurement((timing.p20_ms, timing.median_ms, timing.p80_ms), mode)
     return Trial(config, Status.OK, times, resources=resources)
 
@@ -225,6 +226,7 @@ class ProgressBar:
         if plan.resumed:
             self._say(f"going on with {plan.resumed} trials of an earlier run")
         bars = require("rich.progress", _PURPOSE)
+        # without markup, since names of kernels and devices may have brackets
         columns = (
             bars.TextColumn("{task.fields[done]}", markup=False), bars.BarColumn(bar_width=16),
             bars.TextColumn("{task.fields[best]}", markup=False), bars.TimeRemainingColumn(compact=True),

@@ -104,7 +104,7 @@ class TileProof:
         self._trials[trial.config] = trial
         default = self._trials.get(self._default)
         if default is not None and default.status is Status.WRONG and self._made_up:
-            self.dispute = f"the config ({self._default}), which was made up, is wrong by itself: {default.error}"
+            self.dispute = f"the default ({self._default}), which nobody has written, is wrong itself: {default.error}"
         for name, probes in self._probes.items() if default is not None and default.ok else ():
             right = any(each.ok and each.config[name] != self._default[name] for each in self._trials.values())
             trials = [self._trials[config] for config in probes if config in self._trials]
@@ -122,7 +122,7 @@ class TileProof:
         tiles = {tuple(config[name] for name in self._probes) for config in agree}
         if self._made_up and self.first and len(tiles) < 2 and not self.dispute:
             names = ", ".join(self._probes)
-            self.dispute = f"the config ({self._default}) was made up, and none of another {names} agrees with it"
+            self.dispute = f"nobody has written the default ({self._default}), and no config with other {names} agrees"
         if self.dispute:
             hint = "give the constant in the call, or a default in the kernel's signature, or a reference"
             raise SpaceError(self.dispute, hint=f"{hint}, or more seconds")

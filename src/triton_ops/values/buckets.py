@@ -108,6 +108,7 @@ class Nearest(BucketRule):
     def bucket(self, value: int) -> tuple[int, int] | None:
         """The values that are nearer to the same point than to another one."""
         first, last = self.points[0], self.points[-1]
+        # between two points buckets meet at the root of their product, where the ratios to both are equal
         lows = [math.ceil(first / self.cap), *(math.isqrt(one * other) + 1 for one, other in pairwise(self.points))]
         highs = [*(low - 1 for low in lows[1:]), min(math.floor(last * self.cap), LARGEST)]
         return next(((low, high) for low, high in zip(lows, highs, strict=True) if low <= value <= high), None)

@@ -19,7 +19,7 @@ from triton_ops.values.tensors import Fill, TensorSpec
 _FORM = "a content is a mapping from names of arguments to values, or a function of the arguments and a seed"
 _FORMS = ("ends", "offsets", "counts", "ids")
 _LONG = 0.2  # of the groups of a bimodal draw
-_HELD_OUT_SEED = 1_000_003
+_HELD_OUT_SEED = 1_000_003  # between the seeds of two turns, so that they meet no seed of another content
 _SHARES: dict[str, Callable[[Any, int, float, Any], Any]] = {
     "zipf": lambda torch, n, amount, rng: (torch.randperm(n, generator=rng).double() + 1).pow(-amount),
     "dirichlet": lambda torch, n, amount, rng: (  # by logarithms: a gamma draw of a small concentration is 0 itself
@@ -114,11 +114,11 @@ class Contents:
         """
         if kind not in (*_SHARES, "sparse") or form not in _FORMS:
             kinds = f"one of {', '.join([*_SHARES, 'sparse'])}, in the form {', '.join(_FORMS)}"
-            raise SettingsError(f"{kind!r} in the form {form!r} is no draw", hint=f"take {kinds}")
+            raise SettingsError(f"there is no draw {kind!r} in the form {form!r}", hint=f"take {kinds}")
         least, most = _LIMITS.get(kind, (0, 1))
         number: object = amount
         if not isinstance(number, (int, float)) or not least <= number <= most:
-            raise SettingsError(f"{kind} of {number!r}: it must be a number from {least} to {most}")
+            raise SettingsError(f"the amount of {kind} is {number!r}; it must be a number from {least} to {most}")
         return partial(_drawn, kind, float(amount), form)
 
     def drawn(self, arguments: Mapping[str, Any], seed: int) -> Iterator[tuple[str, float, dict[str, Any]]]:

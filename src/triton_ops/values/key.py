@@ -83,7 +83,9 @@ class Problem:
         return TensorSpec(tuple(value["shape"]), value["dtype"], stride, aligned=value.get("aligned", True))
 
 
-Span: TypeAlias = list[Extent]  # of two; a tuple of two inside a union makes msgspec 0.22 crash
+# Of two. As `tuple[Extent, Extent]`, numbers with bounds in a tuple of fixed length within a union, it ends the decoder
+# of msgspec 0.22.0 with SIGSEGV; an issue of msgspec was looked for in vain.
+Span: TypeAlias = list[Extent]
 
 
 class TensorFacts(TypedDict, total=False):

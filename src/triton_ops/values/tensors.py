@@ -33,9 +33,11 @@ ITEM_BYTES = {
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
     "complex128": 16, "complex64": 8,
 }  # fmt: skip
-"""Bytes of an element. All of them count as what shipped kernels with descriptors refer to: more would lose winners."""
+"""Bytes of an element. Shipped kernels with descriptors refer to it, so that it is part of what their records are
+keyed by: another entry would make their shipped winners void."""
 STORED_ALONE = ("float8_e8m0fnu", "float4_e2m1fn_x2")
 """Dtypes of one byte that torch only stores, and that Triton has not, up to 3.9."""
+# NumPy and torch raise errors of several classes for want of memory, some of which have other causes too.
 _NO_ROOM = "(?i)MemoryError|out of memory|allocate memory|overflow"
 _OUTLIERS = 1e-3  # of the values
 _OUTLIER = 10.0  # times as large
@@ -163,7 +165,8 @@ class TensorSpec:
         stride = tuple(map(_whole, self.stride))
         object.__setattr__(self, "stride", None if stride == contiguous_stride(shape) else stride)
         if len(stride) != len(shape) or any(step < 0 for step in stride):
-            raise ShapeMismatchError(f"stride {stride} does not fit shape {shape}", shape, stride)
+            message = f"stride {stride} does not fit shape {shape}; it must have a step of 0 or more for each axis"
+            raise ShapeMismatchError(message, shape, stride, hint="leave it out for a row-major tensor")
 
     @classmethod
     def of(cls, tensor: Any) -> TensorSpec:
@@ -283,7 +286,7 @@ class TensorSpec:
         """Raise MemoryError if the host has less memory: it would give more than it has, and end processes later."""
         available = Host.available_bytes() if device == "cpu" else None
         plain = isinstance(self.fill, str) and self.fill in ("zeros", "empty")
-        element_bytes = 0 if plain else max(4, item_bytes(self.dtype))  # of an element, meanwhile
+        element_bytes = 0 if plain else max(4, item_bytes(self.dtype))  # of what is drawn, before it is converted
         needed = self._span * item_bytes(self.dtype) + self.numel * element_bytes
         if available is not None and needed > available:
             raise MemoryError(f"it takes {needed >> 20} MiB, and {available >> 20} MiB are free")
@@ -417,7 +420,7 @@ class _Draws(NamedTuple):
         if library.__name__ == "numpy":
             rng = library.random.default_rng(seed)
             return cls(library, rng.random, rng.integers, rng.permutation, library.arange)
-        where = "cpu" if device == "meta" else device  # which has no generators
+        where = "cpu" if device == "meta" else device  # torch has no generators for the device meta
         place = {"device": device, "generator": library.Generator(device=where).manual_seed(seed)}
 
         def shares(shape: tuple[int, ...], dtype: str) -> Any:
@@ -444,7 +447,7 @@ def _bits(draws: _Draws, shape: tuple[int, ...], spec: TensorSpec) -> Any:
     if "int" not in spec.dtype:
         return _uniform(draws, shape, spec)
     info = draws.library.iinfo(_dtype(draws.library, spec.dtype))
-    return draws.whole(info.min, min(info.max, (1 << 63) - 2) + 1, shape)  # the largest bound of torch's own numbers
+    return draws.whole(info.min, min(info.max, (1 << 63) - 2) + 1, shape)  # torch takes the bound as an int64
 
 
 def _uniform(draws: _Draws, shape: tuple[int, ...], spec: TensorSpec) -> Any:
@@ -507,6 +510,7 @@ def _content(library: Any, path: Path) -> Any:
     if match is None:
         raise ValueError("the name of a file of values ends in .npy, .npz, .pt, .safetensors or .json")
     content = NamedFile(Path(match["file"])).read(_LARGEST_FILE)
+    # a file is data: neither reader loads pickled objects, which could run code
     if match["kind"] in ("npy", "npz"):
         return _named_in(require("numpy", path.name).load(io.BytesIO(content), allow_pickle=False), match["name"])
     if match["kind"] in ("pt", "pth"):
@@ -514,7 +518,8 @@ def _content(library: Any, path: Path) -> Any:
         return _named_in(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True), match["name"])
     if match["kind"] == "json":
         return _named_in(json.loads(content), match["name"])
-    begin = 8 + int.from_bytes(content[:8], "little")  # of the elements, after their description
+    # .safetensors: the length of a description in JSON, in 8 bytes, the description, and the elements
+    begin = 8 + int.from_bytes(content[:8], "little")
     heads = {name: head for name, head in json.loads(content[8:begin]).items() if name != "__metadata__"}
     head = _named_in(heads, match["name"])
     elements = bytearray(memoryview(content)[begin:][slice(*head["data_offsets"])])

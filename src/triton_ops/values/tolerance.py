@@ -43,12 +43,12 @@ class Tolerance:
             number = float(SettingsError.checked(f"the tolerance's {name}", value, least, hint=hint))
             object.__setattr__(self, name, abs(number))  # plain, whatever library it is from, for keys and run logs
         if self.bitwise is not None and not _is_bool(self.bitwise):
-            message = f"the tolerance's bitwise is {excerpt(self.bitwise)}"
-            raise SettingsError(message, hint="it must be True, False or None, which is the rule")
+            message = f"the tolerance's bitwise is {excerpt(self.bitwise)}; it must be True, False or None"
+            raise SettingsError(message, hint="leave it out for the rule, which asks it of kernels without atomics")
         object.__setattr__(self, "bitwise", None if self.bitwise is None else bool(self.bitwise))
         if self.by_element and self.times != 1:
             message = "a tolerance was given a limit for elements and `times`, which multiplies the limits of the rule"
-            raise SettingsError(message, hint="give either")
+            raise SettingsError(message, hint="give one of both: Tolerance(relative=0.02) or Tolerance(times=3)")
 
     @property
     def by_element(self) -> bool:

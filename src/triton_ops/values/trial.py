@@ -189,7 +189,7 @@ class Measurement:
         A few disturbed values do not move it. Where values have two levels it lies between them, by how often each
         comes, as the time of many launches does; a median would be one of the two.
         """
-        count = min(max(1, round(len(values) / 5)), (len(values) - 1) // 2)
+        count = min(max(1, round(len(values) / 5)), (len(values) - 1) // 2)  # one value is left at least
         middle = sorted(values)[count : len(values) - count]
         return math.fsum(middle) / len(middle)
 

@@ -174,7 +174,7 @@ def test_an_operation_runs_where_it_is_asked_to(device, runs_on, expected):
 def test_an_operation_runs_nowhere_else(device, runs_on):
     with pytest.raises(DeviceError, match=f"rows runs on {runs_on}, not on {device}") as refused:
         device_for(device, runs_on, "rows")
-    assert refused.value.hint == f"use --device {runs_on}"
+    assert refused.value.hint == f"use device={runs_on!r} (--device {runs_on})"
 
 
 def test_without_a_gpu_an_operation_for_any_device_runs_on_the_cpu_and_one_for_a_gpu_says_why_not(monkeypatch):

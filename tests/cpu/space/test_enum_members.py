@@ -106,7 +106,7 @@ def hidden():
     ("make", "why"),
     [
         (made_inside, r"made_inside\.<locals>\.Local is made inside a function"),
-        (hidden, r"tests\.torchless has another Mode, or none"),
+        (hidden, r"the module tests\.torchless has no Mode, or another one"),
         (lambda: Bits.A | Bits.B, "it is a combination of members"),
     ],
 )

@@ -377,7 +377,7 @@ def test_why_not_says_the_first_reason():
     space = ConfigSpace(GEMM, (SMALL,))
     assert space.why_not(Config(BM=32, BN=32, stages=2)) is None
     for wrong, reason in [
-        ({"BM": 32}, "names ['BM'] instead of ['BM', 'BN', 'stages']"),
+        ({"BM": 32}, "its names are ['BM'], and the space has ['BM', 'BN', 'stages']"),
         ({"BM": 128, "BN": 128, "stages": 2}, "tile: a tile of 128x128 does not fit"),
         ({"BM": 48, "BN": 32, "stages": 2}, "BM=48 is none of [32, 64, 128]"),
         ({"BM": 32.0, "BN": 32, "stages": 2}, "BM=32.0 is none of [32, 64, 128]"),
@@ -473,7 +473,7 @@ def test_a_list_of_configs_keeps_its_order_and_drops_repeats():
     assert space.size == SpaceSize(2, 2)
     assert {name: t.values for name, t in space.tunables.items()} == {"BM": (64, 32), "w": (4, 8)}
     assert {"BM": 64, "w": 8} not in space
-    assert space.why_not(Config(BM=64, w=8)) == "not in the list of configs"
+    assert space.why_not(Config(BM=64, w=8)) == "it is none of the 2 configs of the list"
 
 
 def test_constraints_and_default_of_a_list():

@@ -91,7 +91,7 @@ class TestOwnSearcher:
 
     @pytest.mark.parametrize("search", [3, object(), ["auto"]])
     def test_what_can_neither_search_nor_make_a_searcher_is_refused_before_any_work(self, search, tmp_path):
-        with pytest.raises(SettingsError, match="no methods `ask` and `tell`"):
+        with pytest.raises(SettingsError, match="neither a searcher with methods `ask` and `tell`"):
             tuned(tmp_path, search=search)
         assert list(tmp_path.iterdir()) == []
 

@@ -84,7 +84,7 @@ def test_rounding_makes_no_tile_a_part_of_the_result():
 def test_a_default_that_was_made_up_counts_only_once_another_tile_agrees():
     proof = TileProof(space())
     proof.tried(trial(Config(rows=2, group=8)))
-    with pytest.raises(SpaceError, match="was made up, and none of another rows, group agrees with it"):
+    with pytest.raises(SpaceError, match="and no config with other rows, group agrees"):
         proof.end()
     proof.dispute = ""
     proof.tried(trial(Config(rows=8, group=4)))
@@ -94,7 +94,7 @@ def test_a_default_that_was_made_up_counts_only_once_another_tile_agrees():
 def test_a_default_that_was_made_up_and_is_wrong_by_itself_is_gone_on_with_by_nobody():
     proof = TileProof(space())
     proof.tried(trial(Config(rows=2, group=8), Status.WRONG))
-    assert "which was made up, is wrong by itself" in proof.dispute
+    assert "which nobody has written, is wrong itself" in proof.dispute
 
 
 def test_a_space_that_somebody_has_listed_has_nothing_to_show():
