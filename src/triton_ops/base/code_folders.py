@@ -32,7 +32,7 @@ with contextlib.suppress(ImportError):  # not on Windows
 
 _NAME = re.compile(r"triton-ops-run-[0-9a-f]{16}")
 _YOUNG_S = 60.0  # between the making of a folder and its lock lie microseconds
-_PATIENCE_S = 5.0
+_PATIENCE_S = 5.0  # for processes that are just ending
 _PAUSE_S = 0.01
 
 
@@ -172,6 +172,7 @@ class CodeFolder:
         path = self.path
         try:
             full = path.absolute()
+            # Of a missing folder the nearest one above is judged: whoever may write there could make it first.
             nearest = next(each for each in (full, *full.parents) if os.path.lexists(each))
             if nearest != full and not _open_to_others(_safe_folder(nearest).lstat(), sticky=False):
                 return path
@@ -241,7 +242,7 @@ def _way(path: Path) -> Iterator[Path]:
 
 
 def _open_to_others(status: os.stat_result, *, sticky: bool = True) -> bool:
-    """True if somebody else may rename or remove what is this user's in a folder; add to it, without `sticky`."""
+    """True if somebody else may rename or remove what is this user's in a folder; without `sticky`, or add to it."""
     if sticky and status.st_mode & stat.S_ISVTX:
         return False
     by_others = status.st_mode & OTHERS
@@ -252,6 +253,6 @@ def _is_own_group(group: int) -> bool:
     """True if a group is this user's alone: the user's first group, of the same name, without further members."""
     try:
         person, entry = pwd.getpwuid(user()), grp.getgrgid(group)
-    except KeyError:
+    except KeyError:  # no entry of the user or the group, as in containers
         return False
     return person.pw_gid == group and entry.gr_name == person.pw_name and set(entry.gr_mem) <= {person.pw_name}

@@ -27,7 +27,7 @@ from triton_ops.exceptions import CacheError
 LONGEST_LINE_BYTES = 4 << 20  # a trial's line has about 1 KB, a head's with 10,000 listed configs about 1 MB
 LARGEST_LOG_BYTES = 1 << 30  # an exhaustive run of 10^6 configs
 _LARGEST_SEALED_BYTES = 64 << 20
-_LAST_BYTES = 64 << 10
+_LAST_BYTES = 64 << 10  # read first from the end; a last line with its record has some KB
 
 
 class StoredFile:
@@ -123,6 +123,7 @@ class StoredFile:
         path = Path(self.path)
         fresh = path.with_name(f".{path.name}-{os.urandom(8).hex()}.tmp")
         try:
+            # With `x` no link is followed that somebody has put there under this name.
             with fresh.open("xb") as file:
                 if like is not None:
                     _make_like(file.fileno(), like)
@@ -142,6 +143,7 @@ def _make_like(descriptor: int, like: os.stat_result) -> None:
         return
     with contextlib.suppress(PermissionError):  # only root gives files away
         os.fchown(descriptor, like.st_uid, like.st_gid)
+    # In this order, since Linux takes set-user bits from a file that changes its owner.
     os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
 
 
@@ -149,6 +151,7 @@ def read_all(descriptor: int, limit_bytes: int, first: bytes = b"") -> bytes:
     """The bytes of a descriptor until its end, after its `first`; OSError if all are more than `limit_bytes`."""
     size = os.fstat(descriptor).st_size
     parts, remainder = [first], limit_bytes + 1 - len(first) if size <= limit_bytes else 0
+    # Pipes and files of `/proc` say that they have 0 bytes.
     while remainder > 0 and (part := os.read(descriptor, min(remainder, max(size + 1, 1 << 16)))):
         parts.append(part)
         remainder -= len(part)
@@ -175,11 +178,12 @@ def append_line(path: Path, line: str, durable: bool = True) -> None:
         if not fresh:
             file.seek(-1, os.SEEK_END)
             torn = file.read(1) != b"\n"
+        # In one write, since with `O_APPEND` the lines of several processes then stay apart.
         file.write((b"\n" if torn else b"") + content)
         file.flush()
         if durable:
             sync(file.fileno())
-    if durable and fresh:
+    if durable and fresh:  # its name is new, too
         sync_folder(path.parent)
 
 
@@ -229,7 +233,7 @@ class AppendedFile:
         except (OSError, CacheError) as error:
             warned, self._broken = self._broken, True
             reason = getattr(error, "strerror", None) or error
-            import logging  # see `warn_once`
+            import logging  # it takes 4 ms, as in `warn`
 
             level = logging.DEBUG if warned else logging.WARNING
             logging.getLogger("triton_ops").log(level, "%s cannot be written (%s): %s", self.path, reason, self._loss)
@@ -276,7 +280,7 @@ class SealedFile:
 LARGEST_NAMED_BYTES = 1 << 30
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of another encoding
-_OPEN = flags("NONBLOCK", "NOCTTY")
+_OPEN = flags("NONBLOCK", "NOCTTY")  # a FIFO could block, and a terminal become that of this process
 _DESCRIPTOR = r"/(?:dev|proc/(?:self|\d+))/fd/(\d+)"
 _SMALL_BYTES = 4 << 20
 _DENSEST = 64  # JSON of this package shrinks to a tenth or a thirtieth
@@ -300,6 +304,7 @@ class NamedFile:
         OSError: it is larger than `limit_bytes`, is a device, a socket or a folder, or is a FIFO to which no process
         writes.
         """
+        # Before, since a device may act when it is opened, and again after, since another file may be there by then.
         _refuse_others(os.stat(self.path))  # noqa: PTH116 - beside the other calls of `os`
         descriptor = os.open(self.path, os.O_RDONLY | _OPEN)
         try:
@@ -361,6 +366,7 @@ def unpacked(content: bytes) -> bytes:
     import gzip  # few files are packed, and a launch reads none of them
     import zlib
 
+    # A text of a few KB could unpack to a thousand times its size.
     most = min(max(_SMALL_BYTES, _DENSEST * len(content)), _MOST_UNPACKED_BYTES)
     try:
         with gzip.open(io.BytesIO(content)) as file:
@@ -384,6 +390,7 @@ def _refuse_others(status: os.stat_result) -> None:
 def _read_pipe(descriptor: int, limit_bytes: int) -> bytes:
     """The bytes of a pipe until its last writer closes it; who has no writer at all is not waited for."""
     try:
+        # Without a writer this is the end of the file at once; with one that has written nothing, it would block.
         first = os.read(descriptor, min(limit_bytes, 1 << 16))
     except BlockingIOError:
         first = b""
@@ -417,12 +424,14 @@ def _write_into(target: Path, data: bytes) -> None:
     """Write into what is no regular file, or into an open descriptor of this process."""
     number = re.fullmatch(_DESCRIPTOR, str(target))
     try:
+        # A number is duplicated: opened anew by its path, a file would be written from its beginning.
         descriptor = os.dup(int(number[1])) if number else os.open(target, os.O_WRONLY | _OPEN)
     except OSError as error:
         if error.errno == errno.ENXIO:
             raise OSError(errno.ENXIO, "it is a FIFO that no process reads") from error
         raise
     with os.fdopen(descriptor, "wb", buffering=0) as file:
+        # Whoever else holds an open descriptor, such as a shell, shares its flags: those stay as they are.
         if not number:
             os.set_blocking(descriptor, True)
         remainder = memoryview(data)

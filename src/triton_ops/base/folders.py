@@ -86,6 +86,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
             raise
     descriptor = os.open(path, flags | _ALWAYS | (0 if follow else _NO_LINK), 0o666)
     try:
+        # Another file may have taken the name since it was judged.
         _judge(os.fstat(descriptor), folder, writes)
     except BaseException:
         os.close(descriptor)
@@ -255,6 +256,8 @@ else:
         Threads that ask at once may each compute the value; all get the one that is there first.
         """
 
+        # Python 3.12 has no lock there either: python/cpython#87634.
+
         def __get__(self, instance: Any, owner: Any = None) -> Any:
             if instance is None:
                 return self
@@ -278,11 +281,13 @@ def _take(
         wait_s = SHARED_WAIT_S
     has_turn = turn.acquire(blocking=False)
     try:
+        # Nobody is told to be waiting for a lock that is free.
         if has_turn and _try(file):
             return
         start_s = time.monotonic()
         waiting()
         has_turn = has_turn or turn.acquire(timeout=-1 if wait_s is None else wait_s)
+        # Polled, since a `flock` that waits has no time limit.
         while not (has_turn and _try(file)):
             if wait_s is not None and time.monotonic() - start_s >= wait_s:
                 raise TimeoutError(errno.ETIMEDOUT, f"another process or thread has held it for {wait_s:g} s")

@@ -26,6 +26,7 @@ from triton_ops.settings import colours, openmp_threads, progress
 _threaded: list[int] = []
 """The process that has forked this one, or was about to, if it had threads of GNU's OpenMP."""
 
+# The message of torch 2.13, whose import fails by it: pytorch/pytorch#151055.
 _LOGS = r"(?s)Invalid log settings: (.*?), must be.*Valid settings:\s*(.*)"
 _failures: dict[str, tuple[str, str]] = {}
 """Why torch could not be imported, and what to do. A process that has tried cannot try again: torch registers its
@@ -38,6 +39,7 @@ def note_threads() -> None:
     It believes in a child that they are still there, and waits for them for ever; other libraries, such as OpenBLAS,
     begin new ones.
     """
+    # pytorch/pytorch#41197 has the hang.
     tasks = Process(os.getpid()).tasks
     _threaded[:] = [os.getpid()] if tasks > threading.active_count() and _has_openmp_threads() else []
 
@@ -45,6 +47,7 @@ def note_threads() -> None:
 def _has_openmp_threads() -> bool:
     """Tell whether some thread waits in GNU's OpenMP; one that runs, or about which nothing is told, may be its own."""
     lines = [line.split() for line in _read("self/maps").splitlines() if b"gomp" in line]
+    # `syscall` of a waiting thread ends in the address of its instruction; that of a running one is one word.
     library = [range(*(int(end, 16) for end in places.split(b"-"))) for places, *_ in lines]
     own = {thread.native_id for thread in threading.enumerate()}
     tasks = (place.name for place in Path(Process.PLACE, "self", "task").iterdir())
@@ -60,7 +63,7 @@ def require(name: str, purpose: str) -> ModuleType:
         if _is_lost(package):
             raise ImportError(package)
         return import_in_order(name)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # whatever the package's own code raises
         why, how = _failures[package] if _is_lost(package) else _failure(package, error)
         raise MissingDependencyError(f"{name} is needed for {purpose}, and {why}", hint=how) from error
 
@@ -96,6 +99,7 @@ def import_in_order(name: str) -> ModuleType:
     A thread that imports `a.b` while another one is still importing `a` waits for `a` in the middle of `a.b`. Where `a`
     then takes something from `a.b`, Python ends the circle by giving it the half of `a.b` that is there, and it fails.
     """
+    # Python locks `a.b` before `a`: python/cpython#83065.
     for end, letter in enumerate(name):
         if letter == ".":
             importlib.import_module(name[:end])
@@ -233,6 +237,8 @@ class Host:
             controllers, _, path = line.partition(":")[2].partition(":")
             if not controllers or controller in controllers.split(","):  # of version 2, or of version 1
                 own = PurePath(path.lstrip("/"))
+                # Controllers of version 1 may share a folder, such as `cpu,cpuacct`, with links of their own names.
+                # Version 2 is mounted at `unified` where version 1 is in use, too.
                 for top in (controllers, controller) if controllers else ("", "unified"):
                     yield from dict.fromkeys(cls.GROUPS / top / group for group in (own, *own.parents))
 
@@ -258,6 +264,7 @@ def _inactive_bytes(group: Path) -> int:
         named = dict(zip(words[::2], map(int, words[1::2]), strict=False))
     except (OSError, ValueError):
         return 0
+    # In version 1 only `total_` counts the groups below, as version 2 always does.
     return named.get("total_inactive_file", named.get("inactive_file", 0))
 
 
@@ -350,6 +357,8 @@ class Process:
         return "\n".join(line for line in lines if line.startswith(beginnings))
 
     def _fields(self) -> list[bytes]:
+        """The fields of `stat` from the third on, by the numbers of proc(5) less 3."""
+        # The second one, the program's name, may hold blanks and parentheses.
         return _read(f"{self.pid}/stat").rpartition(b")")[2].split()
 
 

@@ -29,6 +29,7 @@ def storable(value: Any, digits: int = 17) -> Any:
     return {name: storable(getattr(value, name), digits) for name in names} if names else value
 
 
+# All control characters but the tab, separators of lines and paragraphs, and marks and changes of direction.
 _CONTROLS = "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 
 

@@ -302,6 +302,7 @@ class Lockfile:
 
 def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, bool, float, bool]:
     entry, borrowed = pinned.entry, pinned.borrowed_from is not None
+    # Of equal ones an entry for this source of the kernel goes before one that answers any, as imported ones do.
     return borrowed, entry.origin.expected, pinned.rung != "exact", entry.distance(key), not entry.source
 
 

@@ -24,7 +24,7 @@ from triton_ops.values import Key
 FILE = "misses.jsonl"
 MOST_PROBLEMS = 1000  # in the file, after it was gone through
 _LARGEST_BYTES = 4 << 20  # it is gone through when it is larger: about 4,000 lines
-_READ_BYTES = 8 * _LARGEST_BYTES
+_READ_BYTES = 8 * _LARGEST_BYTES  # it grows until one of its writers goes through it
 _WAITING = 10_000  # notes that wait to be written; further ones push out the oldest
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
 _UNREAD = "their problems are not in the list; delete those lines, or the file, if nobody needs them"

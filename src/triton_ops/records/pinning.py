@@ -17,7 +17,7 @@ from triton_ops.records.record import Record
 from triton_ops.values import BucketRule, Key, Mapper, Nearest
 
 MEASURED = "measured"  # the rule whose points are the problems that were measured
-_CAP = 2.0
+_CAP = 2.0  # a winner holds for extents up to so many times beyond the outermost points
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,7 @@ def _why_left(
 
 def _sources(newest: Sequence[Record]) -> dict[str, dict[str, str]]:
     """The source of the record of each kernel that was made last, whatever its cache state."""
+    # The newest of a kernel is met last, and so stays.
     records = sorted(newest, key=attrgetter("created"), reverse=True)
     return {each.key.kernel: Key.source_of(each.key.identity) for each in reversed(records)}
 

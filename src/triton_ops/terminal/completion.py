@@ -10,6 +10,7 @@ from triton_ops.terminal.facts import Facts
 from triton_ops.terminal.option_types import option
 from triton_ops.terminal.program import COMPLETE, NO_FILES
 
+# A line is a word, a tab and its help. bash shows no help; zsh takes it after a colon, and other colons escaped.
 _SHELLS = {
     "bash": """\
 _triton_ops() {{

@@ -148,6 +148,7 @@ def only_data_on_stdout() -> None:
     """
     if not State.runs or State.redirected is not None:
         return
+    # Torch's folder is in /tmp by default (pytorch/pytorch#121122), where another user can make it first.
     for variable, (folder, name) in settings.code_folders().items():
         if (own := CodeFolder(folder).trusted(name)) != folder:
             settings.set_variable(variable, str(own))
@@ -158,6 +159,7 @@ def _redirect() -> None:
     sys.stdout.flush()
     State.redirected = contextlib.ExitStack()
     with contextlib.suppress(OSError):  # if one of the two is closed, nothing needs to be redirected
+        # By number as well: compilers and child processes write past `sys.stdout`.
         stdout = os.dup(1)
         State.redirected.callback(os.close, stdout)
         os.dup2(2, 1)

@@ -74,6 +74,7 @@ def _is_the_same() -> bool:
 
 
 def _exit(line: str) -> None:
+    # Not by `sys.stderr` or `sys.exit`: the code that is interrupted may hold a lock, or catch what is raised.
     with contextlib.suppress(OSError):
         os.write(2, (_SHOWN_CURSOR if os.isatty(2) else b"") + line.encode())
     os._exit(INTERRUPTED)

@@ -47,7 +47,8 @@ _DURATION = re.compile(rf"(\d+\.?\d*) ?({'|'.join(_UNITS)})")
 NO_FILES = "no files"  # the last line, where the shell is not to propose names of files
 _Place: TypeAlias = tuple[str, str, str]  # a room or another package, its function, and the short help
 _COMPLETION = ("terminal", "completion_command", "Print what makes a shell complete.")
-_USAGE_ERROR = typer.BadParameter.__mro__[1]  # typer keeps click's class in different places from version to version
+# Typer 0.26 and later have a copy of click in a private module: fastapi/typer#1774.
+_USAGE_ERROR = typer.BadParameter.__mro__[1]
 _CODES = {
     TuningFailedError: ExitCode.NONE_RAN, DeviceError: ExitCode.NO_DEVICE, MissingDependencyError: ExitCode.NO_DEVICE,
     CacheError: ExitCode.NO_RECORD, RunLogError: ExitCode.NO_RECORD, UntunedError: ExitCode.NO_RECORD,
@@ -99,6 +100,7 @@ class Program:
             if was_interrupted():
                 tell("interrupted")
                 return INTERRUPTED
+            # By its name, since the class stands where that of usage errors does.
             if type(error).__name__ != "NoArgsIsHelpError":
                 return _report(error)
             error.show()  # type: ignore[attr-defined]
@@ -366,6 +368,7 @@ def _unconverted(command: Any) -> Any:
     take half of the time of `triton-ops cache show`, and its errors do not name what is no number. Versions of Typer
     without pydantic ignore the attribute set here.
     """
+    # fastapi/typer#1831 brought pydantic.
     command.context_class, command.context_settings = _Context, _HELP
     for parameter in command.get_params(_Context(command, **_HELP)):  # with `--help`
         kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)

@@ -214,6 +214,7 @@ class TypedProblem:
         problem = _own_result(target.name, "arguments", lambda: target.problem(self.shape, self.dtype))
         whole = _own_result(target.name, "space", lambda: target.space_for(problem))
         if target.work is not None:
+            # Asked for its error alone, which is told before the tune begins.
             _own_result(target.name, "work", lambda: target.work(problem))  # type: ignore[misc]
         space = None if self.space is None else _narrowed(target.name, whole, self.space)
         return target, space, self.shape, self.dtype
@@ -432,7 +433,7 @@ def _loaded(place: str) -> tuple[ModuleType, list[_Failure]]:
     finally:
         os._exit = leave
         if collects:
-            gc.freeze()
+            gc.freeze()  # later collections leave out what the imports have made
             gc.enable()
 
 
@@ -450,6 +451,7 @@ def _from_file(path: Path) -> tuple[ModuleType, list[_Failure]]:
         tree = ast.parse(source or "", str(path.resolve()))
     except (ImportError, SyntaxError, ValueError) as error:
         raise _import_error(str(path), error) from error
+    # Before it runs, since a dataclass looks up its module there.
     sys.modules[name] = module
     return module, list(_run(module, tree.body, path))
 
@@ -487,6 +489,7 @@ def _execute(code: CodeType, module: ModuleType, path: Path) -> None:
                 sys.modules[name] = package = ModuleType(name)
                 package.__path__ = [str(root.joinpath(*name.split(".")))]
                 tell(f"{path}: the __init__ of {name} is left out, since it fails: {error}", "note", "yellow")
+            # A relative import goes by the package; Python warns of a spec that names another one.
             module.__spec__, module.__package__ = None, name
         exec(code, vars(module))
 

@@ -184,6 +184,7 @@ class TypedTarget:
         """The function after the `@`, else the one that launches the kernel in its own file or the TARGET's."""
         place = self._parts[0].rpartition(":")[0]
         of_target = {"__name__": place, "__file__": str(Path(place).resolve())}.items()
+        # The TARGET's own file may only import the kernel, and a file's module may have another name than the file.
         modules: list[Any] = [sys.modules[Layers.unwrap(kernel).__module__]]
         others: list[Any] = list(sys.modules.values())
         modules += [one for one in others if isinstance(one, ModuleType) and of_target & {
@@ -256,6 +257,7 @@ def _plain(function: Callable[..., Any], module: Any, node: ast.stmt) -> Callabl
     What torch is to compile is run as it is.
     """
     if isinstance(function, (FunctionType, type)) or not isinstance(node, ast.FunctionDef):
+        # Private (torch 2.13): what `torch.compile` and `torch.compiler.disable` have wrapped.
         plain: Callable[..., Any] = getattr(function, "_torchdynamo_orig_callable", function)
         return plain
     node.decorator_list = []
@@ -285,12 +287,14 @@ def _method(kind: Any, way: str) -> Callable[..., Any]:
     if not _is_differentiable(kind):
         return getattr(kind, way)  # type: ignore[no-any-return]
     backward = way == "backward"
-    _, *parameters = inspect.signature(kind.forward).parameters.values()
+    _, *parameters = inspect.signature(kind.forward).parameters.values()  # the first is the context
 
     def launch(**values: Any) -> None:
+        # Torch calls `backward` only where some input asks for a gradient.
         for value in values.values() if backward else ():
             if Arguments.is_tensor(value) and value.is_floating_point():
                 value.requires_grad_()
+        # `apply` takes no keywords: pytorch/pytorch#16940.
         output = kind.apply(*(values.get(each.name, each.default) for each in parameters))
         if backward:
             (output[0] if isinstance(output, tuple) else output).sum().backward()
