@@ -407,7 +407,7 @@ class Folder:
         try:
             folder.make()
         except (FileExistsError, NotADirectoryError) as error:
-            message = f"{path} cannot be a cache folder: it, or a part of it, is a file"
+            message = f"{path} cannot be a cache folder: it, or a folder above it, is a file"
             raise CacheError(message, hint="name another folder, or remove the file") from error
         except OSError as error:
             hint = "name a folder that can be written, for example with TRITON_OPS_CACHE_DIR"

@@ -212,7 +212,7 @@ class Host:
         if threads_of_torch is not None:
             if threads_of_torch() > 1 and _threaded not in ([], [os.getpid()]):
                 require("torch", "computing in a child").set_num_threads(1)
-                warn_once("this process was forked while computations had threads, and computes in one thread")
+                warn_once("this process was forked while OpenMP had threads, which it lacks: it computes in one thread")
             return int(threads_of_torch())
         return openmp_threads() or cls.affinity_cpus()
 

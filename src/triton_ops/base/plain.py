@@ -48,7 +48,7 @@ def fingerprint(value: Any, length: int = 32) -> str:
 
 
 def _refuse(_self: Any, *_: Any, **__: Any) -> NoReturn:
-    raise TypeError("what is handed out cannot be changed; change a copy of it, by copy.deepcopy")
+    raise TypeError("this value is frozen and cannot be changed; change a copy, made by copy.deepcopy")
 
 
 class Frozen(dict[str, Any]):

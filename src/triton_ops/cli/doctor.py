@@ -68,7 +68,7 @@ def _triton() -> CheckedPart:
         return CheckedPart("Triton", f"not installed{why}", False, "callables can be tuned, Triton kernels cannot")
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if numbers and numbers < _OLDEST_TRITON:
-        return CheckedPart("Triton", version, False, "it is older than 3.6, with which nothing was tested")
+        return CheckedPart("Triton", version, False, "it is older than 3.6, the oldest version that is tested")
     if (fault := _fault("triton", "JITFunction", "compile")) is not None:
         why, cure = fault
         return CheckedPart("Triton", f"{version}, {why}", False, f"{cure}; Triton kernels cannot be tuned")
@@ -86,7 +86,7 @@ def _ptxas() -> CheckedPart:
         return CheckedPart("ptxas", str(ptxas), True, f"the assembler for sm_90{note}")
     newer = next((each for each in installed_assemblers() if not each.faulty), None)
     way = "pip install nvidia-cuda-nvcc" if newer is None else f"use_ptxas() takes {newer.version}, {newer.path}"
-    means = f"before 13.3 it can break products from registers on sm_90, as of attention; {way}"
+    means = f"before 13.3 it can compile matrix products of attention wrongly for sm_90; {way}"
     return CheckedPart("ptxas", str(ptxas), True, means)
 
 
@@ -111,7 +111,7 @@ def _cache(cache_dir: str | None) -> CheckedPart:
         return CheckedPart("cache", str(cache_dir or "TRITON_OPS_CACHE_DIR"), False, str(error))
     if Folder(folder).exists:
         if not os.access(folder, os.R_OK | os.X_OK):
-            return CheckedPart("cache", str(folder), False, "it cannot be read: nothing in it is of use to you")
+            return CheckedPart("cache", str(folder), False, "it cannot be read, so that its records are not used")
         if not Folder(folder).writable:
             return CheckedPart("cache", str(folder), False, "it is read-only: winners are read, new ones are not kept")
         return CheckedPart("cache", str(folder), True, "winners are remembered, interrupted runs go on")

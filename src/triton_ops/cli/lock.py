@@ -109,8 +109,8 @@ def lock_command(
     facts.code = ExitCode.CHECK_FAILED if check and differences else ExitCode.DONE
     if after is before:
         return facts.lines(
-            f"{lockfile} is whole: {_counted(before)}, compared with nothing, as {nothing_found(None, cache_dir)}; "
-            "`triton-ops lock verify --static` checks them without records"
+            f"{lockfile} is undamaged, and compared with nothing, since {nothing_found(None, cache_dir)}; "
+            f"`triton-ops lock verify --static` checks {_counted(before)} without records"
         )
     return facts.lines(*map(str, differences), _summary_line(differences, after, lockfile, check))
 

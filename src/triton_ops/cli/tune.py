@@ -140,7 +140,7 @@ def tune_command(
 
 def _check_list(lists: Sequence[str], typed: Mapping[str, Any]) -> None:
     if len(lists) > 1:
-        raise SettingsError(f"{' and '.join(lists)} name several lists", hint="one run has one list")
+        raise SettingsError(f"{' and '.join(lists)} exclude each other", hint="give one of them")
     if names := [name for name in (*_NOT_FOR_LISTS, *_NOT_FOR[lists[0]]) if typed[name] is not None]:
         raise SettingsError(f"{', '.join(names)} and {lists[0]} do not go together", hint="leave one of them out")
 

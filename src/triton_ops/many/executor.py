@@ -167,7 +167,7 @@ class LocalExecutor:
         for each in self._tunes:
             each.thread.join(max(0.0, until - time.monotonic()))
             if each.thread.is_alive():
-                _log.warning("%s does not end: it is left behind", each.job.label)
+                _log.warning("%s did not end in time: its thread is left running", each.job.label)
         self._now, self._ahead, self._dropped = None, {}, []
 
     @property

@@ -213,7 +213,7 @@ def _places(problem: TuneProblem, request: TuneRequest, devices: tuple[str, ...]
     place = f"cuda:{index or 0}" if kind == "cuda" else kind
     if kind == "cuda" and place not in devices:
         raise DeviceError(
-            f"it stays on {place}, and the run has {', '.join(devices)}", ", ".join(devices), place,
+            f"the problem is bound to {place}, and the run uses {', '.join(devices)}", ", ".join(devices), place,
             hint="name that GPU too, or leave the problem's device out",
         )  # fmt: skip
     return frozenset({place})

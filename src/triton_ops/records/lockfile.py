@@ -143,11 +143,10 @@ class Lockfile:
         object.__setattr__(self, "devices", tuple(sorted(self.devices, key=lambda device: device.alias)))
         object.__setattr__(self, "entries", tuple(sorted(self.entries, key=lambda entry: entry.place)))
         aliases = [device.alias for device in self.devices]
-        if len({*aliases}) != len(aliases):
-            raise LockfileError(f"two devices have one alias, among {', '.join(aliases)}", hint="name them differently")
-        unknown = {entry.device for entry in self.entries} - {*aliases}
-        if unknown:
-            raise LockfileError(f"entries name the devices {', '.join(sorted(unknown))}, which are not listed")
+        if twice := ", ".join(sorted({alias for alias in aliases if aliases.count(alias) > 1})):
+            raise LockfileError(f"two devices have the alias {twice}", hint="give each device an alias of its own")
+        if unknown := ", ".join(sorted({entry.device for entry in self.entries} - {*aliases})):
+            raise LockfileError(f"entries name the devices {unknown}, which are not listed", hint="list these, too")
         for one, other in pairwise(self.entries):
             if one.place == other.place:
                 message = f"two entries of {one.kernel} on {one.device} are for one problem: {one.label or one.problem}"

@@ -180,9 +180,9 @@ def _devices(facts_of_all: Iterable[tuple[Any, ...]], plan: LockPlan) -> dict[tu
             alias=alias, kind=str(kind), name=str(name), arch=arch, units=units, threads=threads,
             also=tuple(plan.also.get(str(name), ())),
         )  # fmt: skip
-    if unknown := set(plan.also) - {device.name for device in devices.values()}:
+    if unknown := ", ".join(sorted(set(plan.also) - {device.name for device in devices.values()})):
         names = ", ".join(sorted(device.name for device in devices.values()))
-        raise SettingsError(f"no record is of {', '.join(sorted(unknown))}; there are {names or 'none'}")
+        raise SettingsError(f"no record is of {unknown}; records are of {names or 'none'}", hint="correct its name")
     return devices
 
 

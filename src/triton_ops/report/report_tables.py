@@ -130,7 +130,7 @@ class RunComparison:
             return "both tunes have the same winner"
         winners = f"{one.winner} in the first, {other.winner} in the second"
         if self.agreement == "tie":
-            return f"the winners are others, and tie: {winners}"
+            return f"the winners differ, and tie: {winners}"
         gap = next((each.gap for each in self.first.contenders if each.trial.config == other.winner), None)
         detail = f": there the second's is slower by {gap.centre:.1%}" if gap is not None else ""
         return f"the tunes disagree on the winner: {winners}{detail}"
@@ -164,7 +164,7 @@ def _of_one_problem(first: Report, second: Report) -> bool:
 
 def _common(first: Report, second: Report) -> Common | str:
     if not _of_one_problem(first, second):
-        return "the kernel or the problem is another one, so that times are not compared"
+        return "the runs are of different kernels or problems, so that their times are not compared"
     times, others = _times(first), _times(second)
     both = [config for config in times if config in others]
     if len(both) < _FEWEST:
@@ -241,7 +241,7 @@ def _add_map(facts: Facts, problems: Sequence[ProblemRow]) -> None:
     names = [letter(number) for number in range(len(configs))]
     rows = [row.cells[: _MAPPED + len(names)] for row in problems]
     more = len(problems[0].slower) - len(configs)
-    note = "each best config's time over that of the problem's own" + (f"; {more} configs more" if more > 0 else "")
+    note = "each config's time over that of the problem's best config" + (f"; {more} configs more" if more > 0 else "")
     header = ("problem", "ms", "of limit", "vs default", *names)
     facts.table(header, rows, header[1:], title="Over problems", note=note)
     facts.table(("", "config"), list(zip(names, map(str, configs), strict=True)), title="Their best configs")

@@ -89,7 +89,7 @@ def _write(form: Format, table: Table, folder: Path) -> Path:
         if answer is None or not each.launches_as(answer[1].config):
             instead = f": it takes ({answer[1].config}) of {answer[0]}" if answer else ""
             message = f"{path} is written, and the engine would not find {each.name} in it{instead}"
-            raise CacheError(message, hint="check the facts")
+            raise CacheError(message, hint="correct the facts: --set NAME=VALUE")
     return path
 
 

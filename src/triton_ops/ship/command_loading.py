@@ -104,10 +104,11 @@ def verify_command(
     With --repair another config takes an entry's place if it wins by the rule of a tune and its 95 % interval lies
     above 1 %. Each race is written as soon as it is over.
     """
-    of_repairs = seconds is not None or records
-    if (repairs and (static or held_out)) or (of_repairs and not repairs) or (markdown and as_json):
-        why = "--repair excludes --static and --held-out, --seconds and --records are for --repair, and --markdown "
-        raise SettingsError(f"{why}excludes --json", hint="leave one of them out")
+    wrong = {"--repair excludes --static and --held-out": repairs and (static or held_out),
+             "--seconds and --records are for --repair": (seconds is not None or records) and not repairs,
+             "--markdown excludes --json": markdown and as_json}  # fmt: skip
+    if why := next(filter(wrong.get, wrong), ""):
+        raise SettingsError(why, hint="leave one of them out")
     for name, value, hint in (
         ("--neighbours", most_neighbours, "0 measures none"),
         ("--held-out", held_out, "leave it out for none"), ("--bound", bound, "leave it out for none"),

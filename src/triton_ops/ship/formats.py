@@ -189,7 +189,7 @@ def block_shape(value: Any) -> list[int]:
     """The two extents of a quantisation block; empty if there is none."""
     extents = [int(text) for text in re.findall(r"\d+", str(value or ""))]
     if extents and len(extents) != 2:
-        raise SettingsError(f"block_shape is {value}, and has two extents", hint="--set block_shape=128,128")
+        raise SettingsError(f"block_shape is {value}, and must have two extents", hint="--set block_shape=128,128")
     return extents if all(extents) else []
 
 

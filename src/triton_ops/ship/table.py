@@ -122,8 +122,8 @@ class Table:
             raise SettingsError(f"the lockfile has no entry of {kernel}{where}", hint=f"it has entries of {words}")
         aliases = {entry.device for entry in entries}
         if len(aliases) > 1:
-            message = f"the entries of {kernel} are of the devices: {', '.join(sorted(aliases))}"
-            raise SettingsError(message, hint="--device-alias NAME")
+            message = f"the entries of {kernel} are of several devices: {', '.join(sorted(aliases))}"
+            raise SettingsError(message, hint="name one: --device-alias NAME")
         name = next(each.name for each in lock.devices if each.alias in aliases)
         entries, imported = _of_one_table(entries, facts, tables)
         rows = tuple(_row(entry, names) for entry in entries)
@@ -214,7 +214,7 @@ class Format(Protocol):
         """The text of a table's file; SettingsError as of `content`."""
         for row in table.rows:
             if not row.failure and (why := self.rule.why_not(row.config)):
-                raise SettingsError(f"the engine would not have ({row.config}): {why}", hint="--rename OURS=THEIRS")
+                raise SettingsError(f"the engine would refuse ({row.config}): {why}", hint="--rename OURS=THEIRS")
         return json.dumps(self.content(table), indent=4) + "\n"
 
     def file_below(self, folder: Path, facts: Mapping[str, Any]) -> Path:

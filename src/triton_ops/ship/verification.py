@@ -283,7 +283,7 @@ def trial_of(result: TuningResult, config: Config) -> Trial | None:
 def judged(entry: LockEntry, result: TuningResult, most_loss: float = 0.0) -> Verdict:
     """The verdict of an entry by a tune that should have tried its config."""
     if (own := trial_of(result, entry.config)) is None:
-        why = f"its config ({entry.config}) was not reached: the search ended by {result.stopped}"
+        why = f"its config ({entry.config}) was not reached: the search ended ({result.stopped})"
         return Verdict(entry=entry, outcome="not measured", reason=why, result=result)
     if not own.ok:
         why = f"its config ({entry.config}) fails: {own.status}: {own.error}"
@@ -321,10 +321,10 @@ def _why_not_known(result: TuningResult, leaders: Sequence[Config], needs_leader
     if len(tried) < 2:
         return "nothing was compared with its config"
     if missing := [config for config in leaders if config not in tried]:
-        return f"not compared: {len(missing)} that may be fast, such as ({missing[0]}); it ended by {result.stopped}"
+        return f"untried: {len(missing)} that may be fast, such as ({missing[0]}): the search ended ({result.stopped})"
     if needs_leaders and (result.stopped == "seconds" or not (leaders or result.ordered_by)):
         why = "neither a record nor a model says which others may be faster"
-        return f"it ended by {result.stopped} after {len(tried)} configs, and {why}"
+        return f"the search ended ({result.stopped}) after {len(tried)} configs, and {why}"
     return ""
 
 

@@ -195,7 +195,7 @@ class _Answers(BaseHTTPRequestHandler):
         """Path and query below the token; None if the request was refused."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or _HOST.fullmatch(hosts[0].strip()) is None:
-            self._say(HTTPStatus.FORBIDDEN, "Open the page by 127.0.0.1 or localhost.\n")
+            self._say(HTTPStatus.FORBIDDEN, "Open the page at 127.0.0.1 or localhost.\n")
             return None
         token, slash, name = self.path.removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):

@@ -325,7 +325,7 @@ def _named_values(item: str) -> tuple[str, list[Any]]:
     if span := _SPAN.fullmatch(values.strip()):
         powers = ",".join(str(1 << n) for n in range(64) if int(span[1]) <= 1 << n <= int(span[2]))
         what = f"for powers of two --space {name}={powers}" if powers else f"such as --space {name}={span[1]},{span[2]}"
-        raise SpaceError(f"--space {item!r} is a range, and each value is written out", hint=what)
+        raise SpaceError(f"--space {item!r} is a range; each value must be written out", hint=what)
     return name.strip(), [_value(value.strip()) for value in values.split(",")]
 
 
@@ -343,11 +343,11 @@ def named_object(text: str) -> Any:
     place, _, name = text.rpartition(":")
     if not place or not name:
         raise TargetError(
-            f"TARGET {text!r} lacks what stands {'after' if place else 'before'} the colon", hint=TargetError.FORMS
+            f"TARGET {text!r} has nothing {'after' if place else 'before'} the colon", hint=TargetError.FORMS
         )
     if place == "__main__":  # as records and misses name what a script or a notebook has defined
         raise TargetError(
-            f"{name} was defined in the script or notebook that a program began with, and is not found by that name",
+            f"{name} was defined in a script or notebook, which no other program can import",
             hint="define it in a module that the program imports",
         )
     module, failures = _loaded(place)
@@ -429,7 +429,7 @@ def _loaded(place: str) -> tuple[ModuleType, list[_Failure]]:
     try:
         return _from_file(Path(place)) if place.endswith(".py") else (_from_module(place), [])
     except _ExitError as error:
-        raise TargetError(str(error), hint="keep it in a function") from error
+        raise TargetError(str(error), hint="call os._exit in a function, not at the top of the module") from error
     finally:
         os._exit = leave
         if collects:

@@ -106,7 +106,7 @@ BEFORE_IMPORT = [
     ([f"{T}:plain", "--space", "a=0-4"], 2, "(hint: for powers of two --space a=1,2,4)"),
     ([f"{T}:plain", "--space", "a=3-24"], 2, "(hint: for powers of two --space a=4,8,16)"),
     ([f"{T}:plain", "--space", "a=5-7"], 2, "(hint: such as --space a=5,7)"),
-    ([f"{T}:plain", "--space", "a=1-4"], 2, "--space 'a=1-4' is a range, and each value is written out"),
+    ([f"{T}:plain", "--space", "a=1-4"], 2, "--space 'a=1-4' is a range; each value must be written out"),
     ([f"{T}:plain", *SPACE, "--trials", "0"], 2, "the limit of trials is 0; it must be a positive whole number"),
     ([f"{T}:plain", *SPACE, "--trials", "few"], 2, "'--trials': 'few' is not a whole number"),
     ([f"{T}:plain", *SPACE, "--seed", "-1"], 2, "the seed is -1; it must be a whole number of 0 or more"),
@@ -132,8 +132,8 @@ BEFORE_IMPORT = [
     ([f"{T}:plain", *SPACE, "--cache-dir", T], 4, "cannot be a cache folder: <target> is a file"),
     ([f"{T}:plain", *SPACE, "--cache-dir", f"{T}/a/b"], 4, "cannot be a cache folder: <target> is a file"),
     ([T, *SPACE], 2, "<target> names a file, but nothing in it"),
-    ([f"{T}:", *SPACE], 2, "lacks what stands after the colon"),
-    ([":plain", *SPACE], 2, "lacks what stands before the colon"),
+    ([f"{T}:", *SPACE], 2, "has nothing after the colon"),
+    ([":plain", *SPACE], 2, "has nothing before the colon"),
     (["no_file.py:f", *SPACE], 2, "there is no file no_file.py"),
     (["no_module:f", *SPACE], 2, "there is no module no_module"),
     (["json.no_module:f", *SPACE], 2, "there is no module json.no_module"),
@@ -169,7 +169,7 @@ AFTER_IMPORT = [
     ([f"{T}:op", "--space", "b=1"], 2, "has no tunable b; known are a"),
     ([f"{T}:plian", *SPACE], 2, "<target> has no 'plian'; close are plain"),
     ([f"{T}:op", "--device", "cpu:1"], 3, "device 'cpu:1' is not known"),
-    ([f"{T}:op", "--check", "nowhere"], 2, "TARGET 'nowhere' lacks what stands before the colon"),
+    ([f"{T}:op", "--check", "nowhere"], 2, "TARGET 'nowhere' has nothing before the colon"),
     ([f"{T}:op", "--check", f"{T}:T_NOT"], 2, "has no 'T_NOT'"),
     ([f"{T}:op", "--check", "math:pi"], 2, "--check is math:pi, which is 3.14159265"),
     ([f"{T}:bad_space"], 2, "the space of target:picky.<locals>.picky raised KeyError: 'refused'"),
@@ -289,7 +289,7 @@ def test_a_triton_kernel_alone_is_not_enough(cli, tmp_path, name):
 def test_a_kernel_of_a_script_is_not_looked_for_in_this_program(cli):
     ran = cli("tune", "__main__:op", "--device", "cpu")
     assert ran.code == 2
-    assert "op was defined in the script or notebook that a program began with" in ran.err
+    assert "op was defined in a script or notebook, which no other program can import" in ran.err
 
 
 def test_arguments_that_do_not_fit_into_memory(cli, target):

@@ -134,8 +134,8 @@ def test_a_check_without_any_record_says_that_it_compared_nothing(store, capsys,
     lock_of([record()])[0].write(tmp_path / "triton-ops.lock.json")
     assert main(["lock", "--check"]) == 0
     told = capsys.readouterr().out
-    assert "1 entry, compared with nothing, as there are no records in" in told
-    assert "lock verify --static" in told
+    assert "is undamaged, and compared with nothing, since there are no records in" in told
+    assert "`triton-ops lock verify --static` checks 1 entry without records" in told
     store.put(record())
     assert main(["lock", "other", "--check"]) == 4  # a name that no record has is a mistake
 

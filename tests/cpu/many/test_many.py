@@ -277,7 +277,7 @@ def test_a_line_that_is_no_problem_is_one_line_with_its_number_and_nothing_is_ru
         (("--problems", "none.txt"), "none.txt cannot be read"),
         (("--problems", "empty.txt"), "empty.txt has no problem"),
         (("--problems", "."), "it is a folder"),
-        (("--problems", "empty.txt", "--all"), "name several lists"),
+        (("--problems", "empty.txt", "--all"), "--problems and --all exclude each other"),
         (("softmax", "--problems", "empty.txt"), "TARGET and --problems do not go together"),
         (("--all", "softmax", "--shape", "3"), "--shape and --all do not go together"),
         (("--all", "softmax", "--most", "3"), "--most and --all do not go together"),

@@ -253,5 +253,5 @@ def test_a_problem_that_names_a_gpu_stays_there_and_that_gpu_must_be_of_the_run(
     problem = TuneProblem(target=on_gpu, shape=(8,), device="cuda:2")
     assert job_of(problem, options).devices == {"cuda:2"}
     assert job_of(TuneProblem(target=on_gpu, shape=(8,), device="cuda"), options).devices == {"cuda:0", "cuda:2"}
-    with pytest.raises(DeviceError, match="it stays on cuda:1, and the run has cuda:0, cuda:2"):
+    with pytest.raises(DeviceError, match="the problem is bound to cuda:1, and the run uses cuda:0, cuda:2"):
         job_of(TuneProblem(target=on_gpu, shape=(8,), device="cuda:1"), options)

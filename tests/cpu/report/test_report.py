@@ -155,7 +155,7 @@ def test_two_runs_are_compared_config_by_config(cli, tmp_path):
     assert result["differences"]["state"][1].startswith("not ended")
     assert result["agreement"] == "unknown", "the second has not ended"
     another = written(tmp_path / "", key=record("other").key, run=LATEST)
-    assert "the kernel or the problem is another one" in text(cli, one, another)
+    assert "the runs are of different kernels or problems" in text(cli, one, another)
 
 
 def test_times_below_a_millisecond_are_compared_and_times_of_zero_are_not(cli, tmp_path):
@@ -189,7 +189,7 @@ def test_a_page_shows_errors_of_up_to_400_letters_whole(tmp_path):
             2,
             (2,),
             "tie",
-            "the winners are others, and tie: n=1 shape=x in the first, n=2 shape=x in the second; 4 configs",
+            "the winners differ, and tie: n=1 shape=x in the first, n=2 shape=x in the second; 4 configs",
         ),
         (3, (3,), "differ", "in the first, n=3 shape=x in the second: there the second's is slower by "),
     ],

@@ -304,8 +304,8 @@ def test_an_object_of_a_file_and_of_a_module_is_found_by_its_name(written):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (":add", "lacks what stands before the colon"), ("math:", "lacks what stands after the colon"),
-        ("__main__:add", "was defined in the script or notebook"), ("no_such_module_of_any:x", "there is no module"),
+        (":add", "has nothing before the colon"), ("math:", "has nothing after the colon"),
+        ("__main__:add", "was defined in a script or notebook"), ("no_such_module_of_any:x", "there is no module"),
         ("no_such_file.py:x", "there is no file no_such_file.py"), ("math:pie", "math has no 'pie'"),
         ("math:pi.real.none", "math has no 'pi.real.none'"),
     ],
