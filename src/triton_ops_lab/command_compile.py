@@ -84,9 +84,9 @@ def compile_command(
     For several architectures it shows them side by side. Needs no GPU and no driver. What was compiled is in Triton's
     disk cache.
 
-    Registers and spilled bytes are per thread, shared memory is per block in bytes. `mma` is the matrix
-    instruction, and `load` the bytes of one thread's commonest load. Configs that compile to one program have one
-    row. Exit code 1: none can be launched.
+    Registers and spilled bytes are per thread, shared memory is per block in bytes; of several kernels in one config
+    the most counts. `mma` is the matrix instruction, and `load` the bytes of one thread's commonest load. Configs that
+    compile to one program have one row. Exit code 1: none can be launched.
     """
     typed = target.problem
     _check(jobs, timeout_s)
