@@ -1,24 +1,18 @@
-"""What the end of the race costs and what it decides: last comparisons by several policies on a simulated device.
+"""Whole tunes of launches of any length on a simulated device, where the truth is known.
 
-    python -m benchmarks.timing.race_ends --seeds 12 --out benchmarks/results/simulated/race_ends.json
-    python -m benchmarks.timing.race_ends --lengths 1000 --out benchmarks/results/simulated/race_lengths.json
+    python -m benchmarks.timing.race_ends --tunes 1000 --out benchmarks/results/simulated/race_lengths.json
 
-Every policy sees the same configs, screenings and disturbances: the recorded shapes of `simulated_quality.py`, and
-fields of rivals at known distances from the default, under four kinds of noise. The truth is known. A row says how
-often the winner is within 1 % of the best finalist, its regret, how often a config that is truly no faster than the
-default replaced it, how often a default that is 1 % behind stayed, and the rounds and seconds of the comparison. No
-GPU is needed; the seconds are the simulated device's. Takes 0.05 s for each comparison.
+So many tunes of three configs for each cell of a grid: launches of 10 us to a minute, a config that is 1 to 25 times as
+fast as the default, jitters of 2 to 30 %, and budgets of 2 to 300 s and none. A false winner is one that is no faster
+than the default; a config is left behind if it is faster than the winner by four jitters and by a tenth, though eight
+rounds of the finalists fitted into what the search had left. Exit code 1 if a cell has more than 1 % or 2 % of these.
+Takes 10 ms of one CPU for each tune.
 
-With `--lengths`, so many whole tunes of three configs for each cell of a grid instead: launches of 10 us to a minute, a
-config that is 1 to 25 times as fast as the default, jitters of 2 to 30 %, and budgets of 2 to 300 s and none. A false
-winner is one that is no faster than the default; a config is left behind if it is faster than the winner by four
-jitters and by a tenth, though eight rounds of the finalists fitted into what the search had left. Exit code 1 if a cell
-has more than 1 % or 2 % of these. Takes 10 ms of one CPU for each tune.
+Tests also race fields of rivals at known distances from the default, under four kinds of noise.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import statistics
@@ -26,33 +20,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 
-from tests.simulated_device import DISTURBANCES, POWER_CAPPED, Disturbance, Noise, SimulatedDevice, SimulatedTimer
+from tests.simulated_device import POWER_CAPPED, Disturbance, Noise, SimulatedDevice, SimulatedTimer
 
-from benchmarks.document import headed, save
-from benchmarks.pages.tables import ends_table
-from benchmarks.timing.simulated_quality import SHAPES, Ground, KnownTimes
+from benchmarks.document import headed, parser_of, save
+from benchmarks.timing.simulated_quality import GOOD, Ground, KnownTimes
 from benchmarks.timing.unverified import search_of, unverified
 from triton_ops import ConfigSpace
 from triton_ops.backend import Arguments
 from triton_ops.device import probe
-from triton_ops.evaluation import FinalRequest, Outcome
+from triton_ops.evaluation import FinalRequest
 from triton_ops.evaluation.finals import compare_finalists, finalists
 from triton_ops.request import Budget, Effort
 from triton_ops.space import Config
 from triton_ops.timing import HostTimer, RacePolicy, SharedTimer
 
-GOOD = 0.01
 CLEARLY = 0.0025  # slower than the default by more than this is told by hundreds of rounds
-CONFIGS = 240
 QUICK = Effort.named("quick")
-POLICIES: Mapping[str, RacePolicy] = {
-    "until all are equal, visits of 2.5 ms": RacePolicy(checkpoints=(4, 8, 16, 32), seconds=1.0),
-    "until all are equal, visits of 1.25 ms": replace(QUICK.race, regret=None),
-    "until none can be faster, visits of 2.5 ms": replace(QUICK.race, visit_ms=2.5),
-    "quick": QUICK.race,
-}
 NOISES: Mapping[str, Noise] = {
     "short kernels": Noise(),
     "power-capped": POWER_CAPPED,
@@ -72,40 +56,6 @@ FIELDS: Mapping[str, tuple[float, ...]] = {
 """By which share each config is slower than the fastest; the first is the default, and six more are far behind."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ending:
-    """One last comparison against the truth, in this process of the simulated device.
-
-    Attributes:
-        regret: By which share the winner is slower than the best finalist.
-        replaced: Whether the winner replaced a default than which it is truly no faster.
-        clearly: Whether it is slower than that default by more than 0.25 %.
-        missed: Whether the default stayed though it is more than 1 % slower than the best finalist.
-        unsure: Whether the outcome says that it should not be relied on.
-        rounds: How many rounds the race had.
-        seconds: How long the whole comparison took, on the device's clock.
-    """
-
-    regret: float
-    replaced: bool
-    clearly: bool
-    missed: bool
-    unsure: bool
-    rounds: int
-    seconds: float
-
-
-def grounds(seeds: int) -> Iterator[tuple[str, int, Ground]]:
-    """The spaces and fields, under each disturbance and for each seed: the kind, the seed, and a fresh device."""
-    for disturbance in DISTURBANCES.values():
-        for seed in range(seeds):
-            for shape in SHAPES.values():
-                yield "recorded spaces", seed, Ground.of(shape, disturbance, seed, configs=CONFIGS)
-            for noise in NOISES.values():
-                for gaps in FIELDS.values():
-                    yield "known fields", seed, field_of(gaps, noise, disturbance, seed)
-
-
 def field_of(gaps: Sequence[float], noise: Noise, disturbance: Disturbance, seed: int) -> Ground:
     """A default and rivals at known distances, and six configs that are far behind."""
     device = SimulatedDevice(noise, disturbance, seed=seed, process=seed)
@@ -114,53 +64,25 @@ def field_of(gaps: Sequence[float], noise: Noise, disturbance: Disturbance, seed
     return Ground(device, kernels, Config(config=0))
 
 
-def ended(ground: Ground, seed: int, effort: Effort) -> Ending:
-    """A whole selection on one ground, and the grade of its last comparison."""
+def ended(ground: Ground, seed: int, race: RacePolicy) -> dict[str, float]:
+    """The grade of the last comparison of a whole selection on one ground.
+
+    It has the winner's regret beside the best finalist; whether it is slower than a default that it replaced by more
+    than 0.25 %; whether the default stayed though it is more than 1 % behind; and the seconds of the comparison.
+    """
     started: list[float] = []
-    outcome = ground.select(seed, effort, lambda: started.append(ground.device.now_s))
-    return graded(ground, outcome, ground.device.now_s - started[0])
-
-
-def graded(ground: Ground, outcome: Outcome, seconds: float) -> Ending:
-    """The grade of one outcome."""
+    outcome = ground.select(seed, replace(QUICK, race=race), lambda: started.append(ground.device.now_s))
     assert outcome.winner is not None  # every config works
-    raced = [trial for trial in outcome.trials if trial.final is not None]
-    best = min(ground.kernels[trial.config].own_ms for trial in raced)
-    own, default = ground.kernels[outcome.winner.config].own_ms, ground.kernels[ground.default].own_ms
+    own_ms = {config: kernel.own_ms for config, kernel in ground.kernels.items()}
+    best = min(own_ms[trial.config] for trial in outcome.trials if trial.final is not None)
+    own, default = own_ms[outcome.winner.config], own_ms[ground.default]
     other = outcome.winner.config != ground.default
-    return Ending(
-        regret=own / best - 1,
-        replaced=other and own >= default,
-        clearly=other and own > default * (1 + CLEARLY),
-        missed=not other and default > best * (1 + GOOD),
-        unsure=outcome.confidence != "ok",
-        rounds=max(trial.final.rounds for trial in raced if trial.final is not None),
-        seconds=seconds,
-    )
-
-
-def summary(endings: Sequence[Ending]) -> dict[str, float]:
-    """Figures of many endings: shares, means, and the worst regret."""
     return {
-        "comparisons": len(endings),
-        "within_1pct": statistics.mean(it.regret <= GOOD for it in endings),
-        "regret_mean": statistics.mean(it.regret for it in endings),
-        "regret_max": max(it.regret for it in endings),
-        "replaced": statistics.mean(it.replaced for it in endings),
-        "clearly": statistics.mean(it.clearly for it in endings),
-        "missed": statistics.mean(it.missed for it in endings),
-        "unsure": statistics.mean(it.unsure for it in endings),
-        "rounds": statistics.mean(it.rounds for it in endings),
-        "seconds": statistics.mean(it.seconds for it in endings),
+        "regret": own / best - 1,
+        "clearly": other and own > default * (1 + CLEARLY),
+        "missed": not other and default > best * (1 + GOOD),
+        "seconds": ground.device.now_s - started[0],
     }
-
-
-def figures(seeds: int, policy: RacePolicy) -> dict[str, dict[str, float]]:
-    """The summaries of one policy, by the kind of ground."""
-    by_kind: dict[str, list[Ending]] = {}
-    for kind, seed, ground in grounds(seeds):
-        by_kind.setdefault(kind, []).append(ended(ground, seed, replace(QUICK, race=policy)))
-    return {kind: summary(endings) for kind, endings in by_kind.items()}
 
 
 LENGTHS_MS = (0.01, 1.0, 50.0, 400.0, 2000.0, 60_000.0)
@@ -258,11 +180,14 @@ def missed_cells(rows: Sequence[Mapping[str, float]]) -> list[Mapping[str, float
     ]  # fmt: skip
 
 
-def lengths(tunes: int, out: Path | None) -> int:
+def main() -> int:
     """Go through the grid, write and print; 1 if a cell misses a bar."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--tunes", type=int, default=1000, help="of each cell")
+    options = parser.parse_args()
     rows = []
     with ProcessPoolExecutor() as pool:
-        for row in pool.map(partial(cell_figures, tunes=tunes), cells()):
+        for row in pool.map(partial(cell_figures, tunes=options.tunes), cells()):
             rows.append(row)
             if missed_cells([row]):
                 print("missed:", row, flush=True)
@@ -274,31 +199,10 @@ def lengths(tunes: int, out: Path | None) -> int:
         "missed": len(missed_cells(rows)),
     }
     print(worst)
-    if out is not None:
-        save(out, headed(f"python -m benchmarks.timing.race_ends --lengths {tunes}", None, summary=worst, cells=rows))
-    return bool(worst["missed"])
-
-
-def main() -> int:
-    """Compare, write and print; 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--lengths", type=int, metavar="TUNES", help="so many tunes of launches of each length instead")
-    parser.add_argument("--seeds", type=int, default=12, help="comparisons on each ground under each disturbance")
-    parser.add_argument("--policies", nargs="*", default=list(POLICIES), choices=POLICIES)
-    parser.add_argument("--out", type=Path, help="where to write all figures as JSON")
-    options = parser.parse_args()
-    if options.lengths:
-        return lengths(options.lengths, options.out)
-    by_policy = {name: figures(options.seeds, POLICIES[name]) for name in options.policies}
-    document = {
-        **headed(f"python -m benchmarks.timing.race_ends --seeds {options.seeds}", None),
-        "policies": {name: asdict(POLICIES[name]) for name in by_policy},
-        "figures": by_policy,
-    }
     if options.out is not None:
-        save(options.out, document)
-    print(ends_table(document))
-    return 0
+        command = f"python -m benchmarks.timing.race_ends --tunes {options.tunes}"
+        save(options.out, headed(command, options.commit, summary=worst, cells=rows))
+    return bool(worst["missed"])
 
 
 if __name__ == "__main__":
