@@ -175,7 +175,7 @@ gpu-bench: $(READY)  ## The shipped kernels on this GPU, tuned, beside the vendo
 	$(RUN) -m benchmarks.shipped.h200_tune
 
 import-time: $(READY)  ## What `import triton_ops` costs
-	$(RUN) -m benchmarks.launch.import_time
+	$(RUN) -m benchmarks.launch.start_up
 
 clean:  ## Remove everything that these targets make
 	rm -rf $(VENV) $(DEMO) $(EXTRAS) .triton build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

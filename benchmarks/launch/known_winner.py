@@ -5,32 +5,30 @@
 Microseconds of many calls in one process, without a GPU. `found`: `tune` on a kept kernel and on a plain callable, and
 `recall`, whose record is on disk and is read at every call; the median, and what a tenth of the calls stay below, since
 on a machine that is busy with other things the median tells of these. `called`: the winner by itself and through a
-chooser, in blocks of a hundred calls whose order is drawn anew in each round; the median of the differences is the
-cost. The exit code is 1 where that is above its limit.
+chooser, each in the least of many rounds. The exit code is 1 where that costs more than its limit.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import random
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
+from benchmarks.launch_cost import least_us
 from triton_ops import FunctionKernel, Implementation, TensorSpec, choose, operation, recall, tune
 from triton_ops.base import Host
 from triton_ops.device import probe
 
 SPACE = {"BLOCK": [16, 32, 64]}
-_CALLS = 100  # short enough that few blocks are interrupted by what else runs on the host
+_CALLS = 100  # short enough that few rounds are interrupted by what else runs on the host
 _LIMIT_US = 2.0
 
 
@@ -71,87 +69,49 @@ def found(times: int, folder: str) -> dict[str, dict[str, float]]:
     return {name: taken_us(call, times) for name, call in calls.items()}
 
 
-def contestants(folder: str) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
-    """By name: the direct call, and the same through a chooser."""
+def called(rounds: int, folder: str) -> dict[str, dict[str, float]]:
+    """By name of a chooser, microseconds of the winner's own call, and of the same through the chooser."""
     a, b, x = torch.randn(8, 8), torch.randn(8, 8), torch.randn(16)
-    keep = {"cache_dir": folder, "budget_s": 5.0}
-    one = choose({"relu": torch.relu, "other": lambda x: x.clamp(min=0)}, name="one tensor", parameters=("x",), **keep)
-    two = choose({"mm": torch.mm, "other": lambda a, b: a @ b}, name="two tensors", parameters=("a", "b"), **keep)
-    graded = choose(
-        {"mm": torch.mm, "other": Implementation(lambda a, b: a @ b, gradient=False)},
-        name="two tensors and gradients", parameters=("a", "b"), **keep,
-    )  # fmt: skip
-    scaled = choose(
-        {"mul": torch.mul, "other": lambda x, factor: x * factor}, name="a tensor and a number",
-        parameters=("x", "factor"), **keep,
-    )  # fmt: skip
-    calls = {
-        one.name: (one, (x,)),
-        two.name: (two, (a, b)),
-        graded.name: (graded, (a, b)),
-        scaled.name: (scaled, (x, 2)),
-    }
-    pairs = {}
-    for name, (chooser, args) in calls.items():
+    choices = {
+        "one tensor": ({"relu": torch.relu, "other": lambda x: x.clamp(min=0)}, {"x": x}),
+        "two tensors": ({"mm": torch.mm, "other": lambda a, b: a @ b}, {"a": a, "b": b}),
+        "two tensors and gradients": (
+            {"mm": torch.mm, "other": Implementation(lambda a, b: a @ b, gradient=False)}, {"a": a, "b": b},
+        ),
+        "a tensor and a number": (
+            {"mul": torch.mul, "other": lambda x, factor: x * factor}, {"x": x, "factor": 2},
+        ),
+    }  # fmt: skip
+    rows = {}
+    for name, (implementations, values) in choices.items():
+        chooser = choose(implementations, name=name, parameters=tuple(values), cache_dir=folder, budget_s=5.0)
+        args = tuple(values.values())
         chooser.tune(args)
-        chooser(*args)
         direct = chooser.implementations[str(chooser.why(*args).found.config["implementation"])].run({})
-        pairs[name] = (_repeated(direct, args), _repeated(chooser, args))
-    return pairs
-
-
-def _repeated(call: Callable[..., object], args: tuple[object, ...]) -> Callable[[], object]:
-    def run() -> None:
-        for _ in range(_CALLS):
-            call(*args)
-
-    return run
-
-
-def called(rounds: int, folder: str) -> list[dict[str, Any]]:
-    """One row for each chooser, with microseconds of one call."""
-    rng, rows, pairs = random.Random(0), [], contestants(folder)
-    samples: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in pairs}
-    for _ in range(rounds):
-        for name, pair in pairs.items():
-            for which in rng.sample((0, 1), 2):
-                start = time.perf_counter()
-                pair[which]()
-                samples[name][which].append((time.perf_counter() - start) / _CALLS * 1e6)
-    for name, (direct, chosen) in samples.items():
-        ours, theirs = statistics.median(chosen), statistics.median(direct)
-        extra = statistics.median(late - early for early, late in zip(direct, chosen, strict=True))
-        rows.append({
-            "call": name, "direct_us": theirs, "chosen_us": ours, "extra_us": extra, "ratio": ours / theirs,
-            "rounds": len(direct), "within": extra <= _LIMIT_US,
-        })  # fmt: skip
+        calls = {"direct_us": partial(direct, *args), "chosen_us": partial(chooser, *args)}
+        us = least_us(calls, rounds, lambda: None, _CALLS)
+        rows[name] = {**us, "extra_us": us["chosen_us"] - us["direct_us"]}
+        print(name, {what: round(each, 2) for what, each in rows[name].items()})
     return rows
 
 
 def main() -> int:
     """Measure, print and save; the exit code is 1 where a chooser costs more than its limit."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--times", type=int, default=2000, help="look-ups of each kind")
-    parser.add_argument("--rounds", type=int, default=2000, help="of blocks of a hundred calls")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/hit.json"))
-    parser.add_argument("--commit")
+    parser.add_argument("--rounds", type=int, default=2000, help="of a hundred calls")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         figures, rows = found(options.times, folder), called(options.rounds, folder)
-    command = f"python -m benchmarks.launch.known_winner --times {options.times} --rounds {options.rounds}"
-    document = headed(
-        command, options.commit, device=probe("cpu").name, cpus=Host.usable_cpus(), load=os.getloadavg()[0],
-        microseconds=figures, limit_us=_LIMIT_US, called=rows,
-    )  # fmt: skip
-    save(options.out, document)
     print(json.dumps(figures))
-    for row in rows:
-        print(
-            f"{row['call']:28s} direct {row['direct_us']:6.2f} us   chosen {row['chosen_us']:6.2f} us   "
-            f"extra {row['extra_us']:5.2f} us   ratio {row['ratio']:.2f}"
-        )
-    return 0 if all(row["within"] for row in rows) else 1
+    if options.out:
+        command = f"python -m benchmarks.launch.known_winner --times {options.times} --rounds {options.rounds}"
+        save(options.out, headed(
+            command, options.commit, device=probe("cpu").name, cpus=Host.usable_cpus(), load=os.getloadavg()[0],
+            microseconds=figures, limit_us=_LIMIT_US, called=rows,
+        ))  # fmt: skip
+    return 0 if all(row["extra_us"] <= _LIMIT_US for row in rows.values()) else 1
 
 
 if __name__ == "__main__":
