@@ -2,9 +2,6 @@
 
 A fault is a number, `FAULT`, and 0 is none. Faults of attention are those of `ATTENTION_FAULTS`, in order, from 1 on;
 those of matmul are in `MATMUL_FAULTS`.
-
-The references at the end close over their tensors and round between their steps, as tests of kernels often do. Each is
-made from the arguments of a kernel, and takes no notice of those that it is called with.
 """
 
 from __future__ import annotations
@@ -164,53 +161,6 @@ product = Operation(
 
 
 @triton.jit
-def layer_norm_kernel(x, weight, bias, out, N, BLOCK: tl.constexpr):
-    """Each row of [rows, N] less its mean, by its standard deviation, scaled and shifted; in pieces of BLOCK."""
-    row = tl.program_id(0).to(tl.int64) * N
-    mean = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, N, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        mean += tl.load(x + row + at, mask=at < N, other=0.0).to(tl.float32)
-    centre = tl.sum(mean, 0) / N
-    spread = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, N, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        part = tl.load(x + row + at, mask=at < N, other=0.0).to(tl.float32)
-        spread += tl.where(at < N, (part - centre) * (part - centre), 0.0)
-    scale = 1 / tl.sqrt(tl.sum(spread, 0) / N + 1e-5)
-    for start in range(0, N, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        part = tl.load(x + row + at, mask=at < N, other=0.0).to(tl.float32)
-        w = tl.load(weight + at, mask=at < N, other=0.0).to(tl.float32)
-        b = tl.load(bias + at, mask=at < N, other=0.0).to(tl.float32)
-        tl.store(out + row + at, ((part - centre) * scale * w + b).to(out.dtype.element_ty), mask=at < N)
-
-
-def by_row(meta: Any) -> tuple[int]:
-    """One program per row."""
-    return (meta["x"].shape[0],)
-
-
-def layer_norm_arguments(rows: int = 4096, N: int = 4096, dtype: str = "bfloat16") -> dict:
-    """The input, [rows, N], weight and bias, [N], and the result."""
-    row = TensorSpec((N,), dtype)
-    return {
-        "x": TensorSpec((rows, N), dtype), "weight": row, "bias": row,
-        "out": TensorSpec((rows, N), dtype, fill="empty"), "N": N,
-    }  # fmt: skip
-
-
-layer_norm = Operation(
-    "layer_norm",
-    TritonKernel(layer_norm_kernel, by_row, outputs=("out",)),
-    {"BLOCK": [1024, 512, 2048, 4096], "num_warps": [4, 8]},
-    layer_norm_arguments,
-    reference=lambda x, weight, bias, **_: torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias),
-    dtypes=("bfloat16", "float16", "float32"),
-)
-
-
-@triton.jit
 def gelu_kernel(x, out, N, BLOCK: tl.constexpr):
     """The error-function form of gelu."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -231,150 +181,7 @@ gelu = Operation(
 )  # fmt: skip
 
 
-@triton.jit
-def row_sum_kernel(x, out, N, BLOCK: tl.constexpr):
-    """The sum of each row, in float32."""
-    row = tl.program_id(0).to(tl.int64) * N
-    total = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, N, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        total += tl.load(x + row + at, mask=at < N, other=0.0).to(tl.float32)
-    tl.store(out + tl.program_id(0), tl.sum(total, 0))
-
-
-row_sum = Operation(
-    "row_sum",
-    TritonKernel(row_sum_kernel, by_row, outputs=("out",)),
-    {"BLOCK": [1024, 256, 4096], "num_warps": [4, 8]},
-    lambda rows=8192, N=5000, dtype="float32": {
-        "x": TensorSpec((rows, N), dtype), "out": TensorSpec((rows,), "float32", fill="empty"), "N": N,
-    },
-    reference=lambda x, out, **_: x.to(out.dtype).sum(-1),
-    dtypes=("float32", "bfloat16"),
-)  # fmt: skip
-
-
-@triton.jit
-def quantise_kernel(x, out, scale, N, BLOCK: tl.constexpr):
-    """Each row by its largest size over 448, as float8, and that scale."""
-    row = tl.program_id(0).to(tl.int64) * N
-    largest = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, N, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        largest = tl.maximum(largest, tl.abs(tl.load(x + row + at, mask=at < N, other=0.0).to(tl.float32)))
-    step = tl.max(largest, 0) / 448.0
-    tl.store(scale + tl.program_id(0), step)
-    for start in range(0, N, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        part = tl.load(x + row + at, mask=at < N, other=0.0).to(tl.float32)
-        tl.store(out + row + at, (part / step).to(out.dtype.element_ty), mask=at < N)
-
-
-def quantise_reference(x, out, scale, N):  # noqa: ARG001 - called with the kernel's arguments
-    """The codes and the scales."""
-    wide = x.to(scale.dtype)
-    step = wide.abs().amax(-1) / 448.0
-    return (wide / step[:, None]).to(out.dtype), step
-
-
-quantise = Operation(
-    "quantise",
-    TritonKernel(quantise_kernel, by_row, outputs=("out", "scale")),
-    {"BLOCK": [1024, 512, 4096], "num_warps": [4, 8]},
-    lambda rows=4096, N=4096, dtype="bfloat16": {
-        "x": TensorSpec((rows, N), dtype), "out": TensorSpec((rows, N), "float8_e4m3fn", fill="empty"),
-        "scale": TensorSpec((rows,), "float32", fill="empty"), "N": N,
-    },
-    reference=quantise_reference,
-    dtypes=("bfloat16", "float16"),
-)  # fmt: skip
-
-
-Reference = Callable[..., torch.Tensor]
-
-
-def closed_gated_mlp(arguments: Mapping[str, Any]) -> Reference:
-    """Both products are rounded before they are joined."""
+def closed_gated_mlp(arguments: Mapping[str, Any]) -> Callable[..., torch.Tensor]:
+    """A reference that closes over its tensors; both products are rounded before they are joined."""
     x, gate, up = arguments["x"], arguments["gate_weight"], arguments["up_weight"]
     return lambda **_: functional.silu(x @ gate.mT) * (x @ up.mT)
-
-
-def attention_rounded(arguments: Mapping[str, Any]) -> Reference:
-    """As `attention_with_casts`, with scores that are rounded too."""
-    return _attention(arguments, lambda each: each)
-
-
-def attention_with_casts(arguments: Mapping[str, Any]) -> Reference:
-    """Causal; scores in float32, probabilities rounded to the dtype of the values; heads may share keys."""
-    return _attention(arguments, lambda each: each.float())
-
-
-def _attention(arguments: Mapping[str, Any], before_scores: Callable[[torch.Tensor], torch.Tensor]) -> Reference:
-    q, k, v, scale = arguments["q"], arguments["k"], arguments["v"], arguments["scale"]
-    group, hidden = q.shape[1] // k.shape[1], torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
-    hidden = hidden.triu(1 + k.shape[2] - q.shape[2])
-
-    def reference(**_: Any) -> torch.Tensor:
-        keys, values = (each.repeat_interleave(group, 1) for each in (k, v))
-        scores = (before_scores(q) @ before_scores(keys).mT).float() * scale
-        return scores.masked_fill(hidden, -math.inf).softmax(-1).to(v.dtype) @ values
-
-    return reference
-
-
-def closed_layer_norm(arguments: Mapping[str, Any]) -> Reference:
-    """The normal rows are rounded before they are scaled and shifted."""
-    x, weight, bias, eps = arguments["x"], arguments["weight"], arguments["bias"], arguments["eps"]
-
-    def reference(**_: Any) -> torch.Tensor:
-        wide = x.float()
-        apart = wide - wide.mean(-1, keepdim=True)
-        normal = (apart * torch.rsqrt(apart.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
-        return normal * weight + bias
-
-    return reference
-
-
-def closed_softmax(arguments: Mapping[str, Any]) -> Reference:
-    """Every step is rounded."""
-    x = arguments["x"]
-
-    def reference(**_: Any) -> torch.Tensor:
-        weights = torch.exp(x - x.amax(-1, keepdim=True))
-        return weights / weights.sum(-1, keepdim=True)
-
-    return reference
-
-
-def closed_grouped_matmul(arguments: Mapping[str, Any]) -> Reference:
-    """A product for each group, written into a tensor that is closed over too."""
-    x, weight, ends = arguments["x"], arguments["weight"], arguments["ends"]
-    result = torch.zeros_like(arguments["out"])
-
-    def reference(**_: Any) -> torch.Tensor:
-        start = 0
-        for group, end in enumerate(ends.tolist()):
-            result[start:end] = x[start:end] @ weight[group]
-            start = end
-        return result
-
-    return reference
-
-
-def closed_product(arguments: Mapping[str, Any]) -> Reference:
-    """One product."""
-    a, b = arguments["a"], arguments["b"]
-    return lambda **_: a @ b
-
-
-CLOSED: tuple[tuple[str, tuple[int, ...], str, Callable[[Mapping[str, Any]], Reference]], ...] = (
-    ("gated_mlp", (512, 2048, 2048), "bfloat16", closed_gated_mlp),
-    ("attention", (1, 8, 2, 1024, 1024, 128, 128, 2), "bfloat16", attention_rounded),
-    ("attention", (1, 8, 2, 1024, 1024, 128, 128, 2), "float16", attention_with_casts),
-    ("layer_norm", (1024, 4096), "bfloat16", closed_layer_norm),
-    ("layer_norm", (1024, 4096), "float16", closed_layer_norm),
-    ("softmax", (2048, 4096), "bfloat16", closed_softmax),
-    ("softmax", (2048, 4096), "float16", closed_softmax),
-    ("grouped_matmul", (1024, 8, 1024, 2048, 2), "float16", closed_grouped_matmul),
-)
-"""Name of a shipped kernel, shape, dtype, and what makes the reference."""

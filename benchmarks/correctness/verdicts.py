@@ -1,57 +1,35 @@
-"""Verdicts on a GPU: no correct config may be called wrong, no planted fault right, and tunes must find the winner.
+"""Verdicts on a GPU: no correct config may be called wrong, and no planted fault right.
 
-    python -m benchmarks.correctness.verdicts --out FILE                 all parts
-    python -m benchmarks.correctness.verdicts --part faults --out FILE   one part; others are kept
+    python -m benchmarks.correctness.verdicts --out FILE                 both parts
+    python -m benchmarks.correctness.verdicts --part faults --out FILE   one part; the other is kept
 
-attention   the whole space of a bfloat16 attention, [4, 32, 4096, 128] causal, against `scaled_dot_product_attention`:
-            how many configs are wrong; then three default tunes, and their winners raced against the exhaustive one
 faults      nine faults in attention and four in a matrix product, at several tiles each
-correct     more than 60 variants of nine kernels in bfloat16, float16, float8 and float32
-closed      configs of five shipped kernels against references that close over their tensors and round between steps,
-            at most `--most` of each, 0 for all; then the faults of the part `faults` with such references
+correct     more than 60 variants of eight kernels in bfloat16, float16, float8 and float32
 
-Ends with exit code 1 if a correct config is wrong, a fault is right, or a winner is 1 % off.
+Ends with exit code 1 if a correct config is wrong, or a fault is right.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from examples.softmax import softmax
 
 import triton_ops_kernels as kernels
-from benchmarks.correctness.verdict_kernels import (
-    ATTENTION_FAULTS,
-    CLOSED,
-    MATMUL_FAULTS,
-    attention,
-    attention_with_casts,
-    closed_product,
-    gelu,
-    layer_norm,
-    product,
-    quantise,
-    row_sum,
-)
+from benchmarks.correctness.verdict_kernels import ATTENTION_FAULTS, MATMUL_FAULTS, attention, gelu, product
 from benchmarks.document import headed, parser_of, save
-from triton_ops import Operation, Status, Trial, TuningFailedError, compare, tune
+from triton_ops import Operation, Status, Trial, TuningFailedError, tune
 from triton_ops.device import probe
 from triton_ops.space import Config
 from triton_ops.tuner import Silent
 
-TUNES = 3
-MOST = 120  # configs of a kernel against a closed-over reference
-NEAR = 0.99  # of the exhaustive winner's speed
 RAN = (Status.OK, Status.WRONG)
-SHAPE = (4, 32, 4096, 128)
 FAULTY_SHAPE = (2, 8, 1024, 128)
 ATTENTION_TILES = tuple(
     {"BM": bm, "BN": bn, "num_warps": 4 if bm < 128 else 8, "num_stages": 2}
@@ -67,10 +45,9 @@ CORRECT: tuple[tuple[Callable[[], Operation], tuple[int, ...], tuple[str, ...], 
     (lambda: softmax, (4096, 4096), ("float32", "bfloat16"), 4),
     (lambda: attention, FAULTY_SHAPE, ("float16",), 6),
     (lambda: product, (1024, 1024, 1000), ("float32", "float16"), 6),
-    (lambda: layer_norm, (4096, 4096), ("bfloat16", "float32"), 4),
+    (lambda: kernels.load("layer_norm"), (4096, 4096), ("bfloat16", "float32"), 4),
     (lambda: gelu, (1 << 22,), ("float32", "bfloat16"), 4),
-    (lambda: row_sum, (8192, 5000), ("float32", "bfloat16"), 3),
-    (lambda: quantise, (4096, 4096), ("bfloat16",), 3),
+    (lambda: kernels.load("fp8_quantize"), (4096, 4096, 128), ("bfloat16",), 3),
 )
 
 
@@ -96,80 +73,16 @@ def ran(trials: Iterable[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.status in RAN]
 
 
-def attention_part(cache: str, device: str) -> dict[str, Any]:
-    """The whole space, then default tunes, and their winners against the exhaustive one in interleaved rounds."""
-    where = {"shape": SHAPE, "dtype": "bfloat16", "device": device}
-    trials, whole, seconds = tuned(attention, f"{cache}/whole", effort="exhaustive", search="exhaustive", **where)
-    wrong = [trial for trial in trials if trial.status is Status.WRONG]
-    best = None if whole is None else whole.best_config
-    tunes = []
-    for seed in range(TUNES):
-        _, result, took_s = tuned(attention, f"{cache}/tune{seed}", seed=seed, **where)
-        winner = None if result is None else result.best_config
-        tunes.append({"seed": seed, "winner": winner, "seconds": took_s, "share_of_best": share(winner, best, device)})
-    return {
-        "configs": len(trials),
-        "ran": len(ran(trials)),
-        "wrong": [{"config": dict(trial.config), "error": trial.error} for trial in wrong],
-        "seconds": seconds,
-        "verified": "" if whole is None else whole.verified,
-        "notes": [] if whole is None else list(whole.notes),
-        "winner": best,
-        "median_ms": None if whole is None else whole.metrics.latency_ms,
-        "tunes": tunes,
-        "passed": not wrong and all((each["share_of_best"] or 0) >= NEAR for each in tunes),
-    }
-
-
-def share(winner: dict[str, Any] | None, best: dict[str, Any] | None, device: str) -> float | None:
-    """The speed of a winner as a share of the exhaustive winner's, from rounds that visit both; 1 for the same."""
-    if winner is None or best is None:
-        return None
-    if winner == best:
-        return 1.0
-    arguments = attention.materialise(attention.problem(SHAPE, "bfloat16"), device)
-    comparison = compare(
-        (attention.kernel, winner), (attention.kernel, best), kwargs=dict(arguments.keyword), device=device, seconds=4
-    )
-    return comparison.b_ms / comparison.a_ms
-
-
-def faults_part(cache: str, device: str, closed: bool = False) -> dict[str, Any]:
-    """Every fault at every tile, on normal inputs, and the same tiles without a fault.
-
-    The reference is the operation's, or one that closes over the arguments.
-    """
+def faults_part(cache: str, device: str) -> dict[str, Any]:
+    """Every fault at every tile, on normal inputs, and the same tiles without a fault."""
     rows = []
-    for operation, shape, faults, tiles, close in (
-        (attention, FAULTY_SHAPE, ATTENTION_FAULTS, ATTENTION_TILES, attention_with_casts),
-        (product, (1024, 1024, 1000), MATMUL_FAULTS, MATMUL_TILES, closed_product),
+    for operation, shape, faults, tiles in (
+        (attention, FAULTY_SHAPE, ATTENTION_FAULTS, ATTENTION_TILES),
+        (product, (1024, 1024, 1000), MATMUL_FAULTS, MATMUL_TILES),
     ):
         arguments = normal(operation.materialise(operation.problem(shape, "bfloat16"), device).keyword)
-        reference = close(arguments) if closed else None
-        rows.append(planted(operation, faults, tiles, arguments, cache, reference))
+        rows.append(planted(operation, faults, tiles, arguments, cache))
     return {"kernels": rows, "passed": all(each["passed"] for each in rows)}
-
-
-def closed_part(cache: str, device: str, most: int = MOST) -> dict[str, Any]:
-    """Configs of shipped kernels, and faults, against references that close over their tensors."""
-    rows = []
-    for name, shape, dtype, close in CLOSED:
-        operation = kernels.load(name)
-        space = operation.space_for(operation.problem(shape, dtype))
-        step = max(1, -(-space.size.valid // most)) if most else 1
-        configs = list(dict.fromkeys([space.default_config, *list(space)[::step]]))
-        arguments = normal(operation.materialise(operation.problem(shape, dtype), device).keyword)
-        trials, result, seconds = tuned(
-            operation, f"{cache}/closed-{name}-{dtype}", kwargs=arguments, reference=close(arguments),
-            space=[dict(config) for config in configs], search="exhaustive",
-        )  # fmt: skip
-        rows.append({**judged(name, dtype, trials, result, seconds), "configs": len(configs)})
-    wrong = sum(len(row["wrong"]) for row in rows)
-    faults = faults_part(f"{cache}/closed-faults", device, closed=True)
-    return {
-        "rows": rows, "variants": sum(row["ran"] for row in rows), "wrong": wrong, "faults": faults,
-        "passed": wrong == 0 and all(row["ran"] for row in rows) and faults["passed"],
-    }  # fmt: skip
 
 
 def normal(arguments: Any) -> dict[str, Any]:
@@ -186,13 +99,12 @@ def normal(arguments: Any) -> dict[str, Any]:
 
 
 def planted(
-    operation: Operation, faults: Sequence[str], tiles: Sequence[dict[str, int]], arguments: dict, cache: str,
-    reference: Callable[..., Any] | None = None,
+    operation: Operation, faults: Sequence[str], tiles: Sequence[dict[str, int]], arguments: dict, cache: str
 ) -> dict[str, Any]:  # fmt: skip
     """One tune over the tiles without fault and with each; the first config, which has none, is the default."""
     configs = [{**tile, "FAULT": fault} for fault in range(len(faults) + 1) for tile in tiles]
     trials, _, seconds = tuned(operation, f"{cache}/{operation.name}", kwargs=arguments, space=configs,
-                               reference=reference, effort="exhaustive", search="exhaustive")  # fmt: skip
+                               effort="exhaustive", search="exhaustive")  # fmt: skip
     rows = []
     for fault, label in enumerate(("none", *faults)):
         mine = ran(trial for trial in trials if trial.config["FAULT"] == fault)
@@ -243,24 +155,16 @@ def judged(name: str, dtype: str, trials: Sequence[Trial], result: Any, seconds:
     return row
 
 
-PARTS: dict[str, Callable[..., dict[str, Any]]] = {
-    "attention": attention_part, "faults": faults_part, "correct": correct_part, "closed": closed_part,
-}  # fmt: skip
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {"faults": faults_part, "correct": correct_part}
 
 
 def show(name: str, part: dict[str, Any]) -> None:
     """What a part found, in a few lines."""
     print(f"{name}: {'passed' if part['passed'] else 'FAILED'}, {part['seconds_of_part']} s")
-    if name == "attention":
-        print(f"  {part['ran']} of {part['configs']} ran, {len(part['wrong'])} wrong; {part['verified']}")
-        print(f"  winner {part['winner']} {part['median_ms']} ms; {part['notes']}")
-        for each in part["tunes"]:
-            print(f"  tune {each}")
-    if name in ("faults", "closed"):
-        for kernel in part.get("faults", part)["kernels"]:
-            for row in kernel["rows"]:
-                print(f"  {kernel['kernel']:10} {row['fault']:26} wrong {row['wrong']} of {row['tiles']}, "
-                      f"least excess {row['least_excess']}")  # fmt: skip
+    for kernel in part.get("kernels", ()):
+        for row in kernel["rows"]:
+            print(f"  {kernel['kernel']:10} {row['fault']:26} wrong {row['wrong']} of {row['tiles']}, "
+                  f"least excess {row['least_excess']}")  # fmt: skip
     for row in [row for row in part.get("rows", ()) if row["wrong"] or row["others"] or row["notes"]]:
         print(f"  {row['kernel']} {row['dtype']}: {row['wrong'][:2]} {row['others'][:2]} {row['notes'][:1]}")
 
@@ -268,31 +172,21 @@ def show(name: str, part: dict[str, Any]) -> None:
 def main() -> int:
     """Run the parts, print what they found, and write JSON; 1 if one did not pass."""
     parser = parser_of(__doc__)
-    parser.add_argument("--part", choices=[*PARTS, "all"], default="all")
+    parser.add_argument("--part", choices=PARTS, nargs="*", default=PARTS)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--most", type=int, default=MOST, help="configs of a kernel in the part closed; 0 for all")
     options = parser.parse_args()
-    parts = list(PARTS) if options.part == "all" else [options.part]
-    content: dict[str, Any] = {}
+    kept = json.loads(options.out.read_text(encoding="utf-8")) if options.out and options.out.is_file() else {}
+    content: dict[str, Any] = {name: kept[name] for name in PARTS if name in kept}
     with tempfile.TemporaryDirectory() as cache:
-        for name in parts:
+        for name in options.part:
             start = time.monotonic()
-            more = {"most": options.most} if name == "closed" else {}
-            content[name] = PARTS[name](cache, options.device, **more)
+            content[name] = PARTS[name](cache, options.device)
             content[name]["seconds_of_part"] = round(time.monotonic() - start, 1)
             show(name, content[name])
             if options.out:
-                write(options.out, options, content)
-    return 0 if all(part["passed"] for part in content.values()) else 1
-
-
-def write(path: Path, options: argparse.Namespace, content: dict[str, Any]) -> None:
-    """The document with the parts of this run, and those of earlier runs that it lacks."""
-    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    others = {name: before[name] for name in PARTS if name in before}
-    command = f"python -m benchmarks.correctness.verdicts --part {options.part}"
-    device = probe(options.device).name
-    save(path, headed(command, options.commit, device=device, **{**others, **content}))
+                command = f"python -m benchmarks.correctness.verdicts --part {' '.join(options.part)}"
+                save(options.out, headed(command, options.commit, device=probe(options.device).name, **content))
+    return 0 if all(content[name]["passed"] for name in options.part) else 1
 
 
 if __name__ == "__main__":

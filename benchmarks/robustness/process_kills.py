@@ -9,8 +9,7 @@ come at any moment from the program's first line on, its imports included.
 
 Ends with exit code 1 if anything was not as it must be.
 
-`killed_often` kills a tune, isolated or not, until it gets through. Its timings come from a clock that only the planned
-calls move, so its winner is known.
+Timings of the tune come from a clock that only the planned calls move, so its winner is known.
 """
 
 from __future__ import annotations
@@ -139,30 +138,6 @@ def killed(tune: Tune, rng: random.Random, number: int = signal.SIGKILL) -> int:
     process.send_signal(number)
     process.communicate()
     return len(set(tune.begun()) - set(tune.kept()))
-
-
-def killed_often(folder: Path, kills: int, isolate: bool, seed: int = 0) -> dict[str, Any]:
-    """Kill a tune at random moments until it gets through.
-
-    Returns:
-        How often it was killed; the most trials lost by one kill; how often a process outlived its parent; how many
-        runs it took from an empty cache; and the winner, which is config 17 if nothing went wrong.
-    """
-    rng = random.Random(seed)
-    lost, orphans, rounds = [], 0, 0
-    while len(lost) < kills:
-        place = folder / f"{'isolated' if isolate else 'inline'}-{rounds}"
-        place.mkdir()
-        tune, rounds = Tune(place, isolate), rounds + 1
-        while len(lost) < kills and len(tune.kept()) < CONFIGS - 5:
-            lost.append(killed(tune, rng))
-            orphans += not gone(tune)
-        process = tune.start()
-        out, err = process.communicate(timeout=120)
-        document = json.loads(out) if process.returncode == 0 else {"best_config": None, "error": err.decode()}
-        if document["best_config"] != {"n": WINNER} or sorted(tune.kept()) != list(range(CONFIGS)):
-            return {"kills": len(lost), "most_lost": max(lost), "orphans": orphans, "runs": rounds, "winner": document}
-    return {"kills": len(lost), "most_lost": max(lost), "orphans": orphans, "runs": rounds, "winner": {"n": WINNER}}
 
 
 # As `python -m triton_ops`, with Ctrl-C heard even where this process runs in the background and hears none; the file
