@@ -184,7 +184,7 @@ def export_command(
 
 def import_command(
     file: Annotated[Path, option("FILE", "A file of `cache export`.")],
-    replace: Annotated[bool, option("--replace", "Let the file's records take the place of others.")] = False,
+    replace: Annotated[bool, option("--replace", "Replace records that are there for the same key.")] = False,
     cache_dir: str | None = None,
 ) -> Facts:
     """Take in the records of an exported file.
@@ -233,8 +233,8 @@ def misses_command(
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them.
 
     `expected ms` is the time that one launch is expected to take. A problem leaves the list when its winner is
-    stored. A call with objects such as tuples, and one of a space of more than 256 configs, is listed and cannot be
-    tuned from it. Tensors of a tune are made up, uniform in [-1, 1], or 0 to 127 where they are integers.
+    stored. Calls with objects such as tuples, and those of a space of more than 256 configs, are listed, but
+    --from-misses cannot tune them. It makes up the tensors: uniform in [-1, 1], or 0 to 127 where they are integers.
     """
     folder = folder_of(cache_dir)
     Folder(folder).check_home()

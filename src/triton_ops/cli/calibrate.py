@@ -11,7 +11,7 @@ from triton_ops.terminal import Facts, folder_of, option
 
 
 def calibrate_command(
-    device: Annotated[str | None, option("--device", "cuda or cuda:N.", "DEVICE")] = None,
+    device: Annotated[str | None, option("--device", "cuda or cuda:N; default the current GPU.", "DEVICE")] = None,
     cache_dir: str | None = None,
 ) -> Facts:
     """Measure this GPU for the ranking model: bandwidths, launch, matrix rates; a few seconds.

@@ -20,15 +20,15 @@ _NUMBERS = ("values", "compared", "loss", "spared s")
 
 def keys_command(
     which: Which = None,
-    key: Annotated[str | None, option("--key", "The key that is asked about, such as M,N.", "NAMES")] = None,
+    key: Annotated[str | None, option("--key", "A key to judge, such as M,N.", "NAMES")] = None,
     cache_dir: str | None = None,
 ) -> Facts:
     """Say from records which parts of a problem change the winner, and which only cost tunes.
 
     Records are compared in pairs that differ in one part of the problem only. A part did not matter if some config
-    was among the fastest of both, or if one's winner is within 2 % of the other's best. `loss` is the largest loss
-    of one winner for both, and `spared s` the seconds of tuning that a key without the part would spare. Unproven
-    winners do not count.
+    was among the fastest of both, or if one's winner is within 2 % of the other's best. `loss` is the
+    largest share by which one winner is slower where it serves both, and `spared s` the seconds of tuning that a key
+    without the part would spare. Unproven winners do not count.
     """
     names = None if key is None else [name.strip() for name in key.split(",")]
     if names is not None and not all(names):

@@ -33,11 +33,11 @@ from triton_ops.typed import parse_pairs
 def lock_command(
     which: Which = None,
     lockfile: Annotated[Path, option("--lockfile", "The lockfile.", "FILE")] = Path(Lockfile.DEFAULT_NAME),
-    gpu: Annotated[str | None, option("--gpu", "Only records of this GPU, or of the CPU of this name.", "NAME")] = None,
+    gpu: Annotated[str | None, option("--gpu", "Only records of the GPU or the CPU of this name.", "NAME")] = None,
     bucket: Annotated[
-        list[str] | None, option("--bucket", "Where a winner holds too: M=pow2, M=measured@2, …", "EXTENT=RULE")
+        list[str] | None, option("--bucket", "How far a winner holds: M=pow2, M=measured@2, …", "EXTENT=RULE")
     ] = None,
-    ignore: Annotated[list[str] | None, option("--ignore", "An argument that makes no difference.", "NAME")] = None,
+    ignore: Annotated[list[str] | None, option("--ignore", "An argument that changes no winner.", "NAME")] = None,
     alias: Annotated[
         list[str] | None, option("--alias", "A further name that counts as the device NAME.", "NAME=OTHER")
     ] = None,
@@ -47,7 +47,7 @@ def lock_command(
     ] = False,
     fresh: Annotated[bool, option("--fresh", "Keep no entry that is in the file.")] = False,
     expected: Annotated[
-        bool, option("--expected", "Add what the model is sure of for --gpu, which need not be here.")
+        bool, option("--expected", "Add configs of which the model is sure for --gpu, which need not be here.")
     ] = False,
     kernels: Annotated[
         list[str] | None,

@@ -57,7 +57,7 @@ def tune_command(
     device: str | None = None,
     warm: Annotated[bool, option("--warm", "Time GPU kernels with their data in L2; default cold.")] = False,
     tolerance: Annotated[
-        float | None, option("--tolerance", "Largest relative error of an element; default the rule.", "X")
+        float | None, option("--tolerance", "Most relative error of an element; default by the reference's own.", "X")
     ] = None,
     check: Annotated[
         str | None, option("--check", "Own comparison, check(result, expected), as a TARGET.", "PLACE:NAME")

@@ -23,7 +23,7 @@ def why_command(
 
     Nothing is run or compiled. For a report of a process, say what was launched, how often, and why.
 
-    For records the fields in which the nearest one differs are shown, as `field: asked | recorded`.
+    Of the nearest record the fields that differ are shown, each as `field: asked | recorded`.
     """
     if target.endswith(".json"):
         return _report_facts(target)

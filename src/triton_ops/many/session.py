@@ -374,7 +374,8 @@ def tune_many(
         gpus: The GPUs of this machine that measure, each with a worker of its own: `all`, or indices. They must be of
             one model. None measures each problem on its own device, one at a time.
         engine: `ray`, or `ray:HOST:PORT`, for all GPUs of a Ray cluster. None measures on this machine.
-        told: Is called with each problem that has ended; None draws a progress display if stderr is a terminal.
+        told: Is called with the `ProblemOutcome` of each problem as it ends; None draws a progress display if stderr is
+            a terminal.
 
     Returns:
         What became of each problem. A problem that fails is among them with its error, and ends no other one.
@@ -418,7 +419,7 @@ def run_jobs(
 ) -> ManyResult:  # fmt: skip
     """Run jobs that are checked; those of one name are the same problem, and are measured once.
 
-    `told` is called with each problem that has ended, in place of a display.
+    `told` is called with the outcome of each problem as it ends, in place of a display.
     """
     start = time.monotonic() if start is None else start
     distinct = {job.name: job for job in jobs}

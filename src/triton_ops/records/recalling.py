@@ -44,8 +44,8 @@ def recall(
         target: As for `tune`.
         args: Positional arguments of every call of the kernel.
         kwargs: Keyword arguments of every call of the kernel.
-        space: The space in which the winner must have been found; None takes the winner of any space, in which members
-            of an `Enum` are names.
+        space: The space in which the winner must have been found; None takes the winner of any space, whose members of
+            an `Enum` are then given by their names.
         shape: Extents of an operation's problem; None takes its defaults.
         dtype: Dtype of an operation's problem; None takes its default.
         device: `cpu`, `cuda` or `cuda:N`; None as for `tune`.

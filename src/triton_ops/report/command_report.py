@@ -110,16 +110,16 @@ def report_command(
     out: Annotated[Path | None, option("--out -o", "Write a page for browsers to FILE.", "FILE")] = None,
     as_text: Annotated[bool, option("--text", "Write text; the default without -o.")] = False,
     as_markdown: Annotated[bool, option("--markdown", "Write Markdown, for pull requests.")] = False,
-    top: Annotated[int, option("--top", "Trials and reasons to list.", "N", min=1)] = SHOWN,
+    top: Annotated[int, option("--top", "How many trials, and reasons of failures, are listed.", "N", min=1)] = SHOWN,
     problems: Annotated[
-        bool, option("--problems", "Of each kernel the newest run of every problem, beside each other.")
+        bool, option("--problems", "Show the newest run of every problem of each kernel, side by side.")
     ] = False,
     cache_dir: str | None = None,
     as_json: bool = False,
 ) -> Facts:
     """Show what run logs say: every trial, ties, failures, which tunables matter, and the line to paste.
 
-    Several runs are compared with the first. Nothing is run; a run that goes on is shown as far as it is.
+    Several runs are compared with the first. Nothing is run; a run that still goes on is shown up to now.
 
     Exit code 4: a file is no run log of this version, or an id or kernel has no run.
     """

@@ -24,9 +24,9 @@ from triton_ops.typed import named_object, parse_pairs
 
 FormatName = Annotated[str, option("FORMAT", f"One of {', '.join(FORMATS)}.")]
 Kernel = Annotated[str, option("--kernel", "The kernel's name in records.", "NAME")]
-Rows = Annotated[list[str] | None, option("--row", "What names a row, such as M; repeat it.", "EXTENT")]
-TableFacts = Annotated[list[str] | None, option("--set", "What the engine looks a table up by.", "NAME=VALUE")]
-Renamed = Annotated[list[str] | None, option("--rename", "What the engine calls a tunable.", "OURS=THEIRS")]
+Rows = Annotated[list[str] | None, option("--row", "An extent that names rows, such as M; repeat it.", "EXTENT")]
+TableFacts = Annotated[list[str] | None, option("--set", "A fact by which a table is found; repeat it.", "NAME=VALUE")]
+Renamed = Annotated[list[str] | None, option("--rename", "The engine's name of a tunable; repeat it.", "OURS=THEIRS")]
 _CONSTANTS = {"True": True, "False": False, "None": None}
 LockOption = Annotated[Path, option("--lockfile", "The lockfile.", "FILE")]
 
@@ -103,7 +103,7 @@ def import_command(
     rename: Renamed = None,
     argument: Annotated[
         list[str] | None,
-        option("--argument", "An argument of each problem, or a fact; default the name's facts.", "NAME[=VALUE]"),
+        option("--argument", "An argument of each problem, or a fact; default those in the name.", "NAME[=VALUE]"),
     ] = None,
     bucket: Annotated[list[str] | None, option("--bucket", "As of `triton-ops lock`.", "EXTENT=RULE")] = None,
     replaces: Annotated[bool, option("--replace", "Replace entries that differ from the table.")] = False,
@@ -176,7 +176,7 @@ def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
 def look_up_command(
     format_name: FormatName,
     folder: Annotated[Path, option("FOLDER", "Where the engine looks for tables; or a table.")],
-    at: Annotated[list[str] | None, option("--at", "The row, in order; repeat it.", "VALUE")] = None,
+    at: Annotated[list[str] | None, option("--at", "A value of the row's key, in order; repeat it.", "VALUE")] = None,
     facts: TableFacts = None,
 ) -> Facts:
     """Print the config that the engine would take, by its own rule.
@@ -230,17 +230,18 @@ _NUMBERS = ("regret", "vs default", "serves")
 
 def portfolio_command(
     kernel: Annotated[str, option("KERNEL", "A kernel's name in records, or a TARGET.", show_default=False)],
-    most: Annotated[int, option("--most -k", "The most configs; default 4.", "K")] = 4,
-    objective: Annotated[str, option("--objective", "worst or mean: which regret is to be small.", "WORD")] = "worst",
+    most: Annotated[int, option("--most -k", "The most configs.", "K")] = 4,
+    objective: Annotated[str, option("--objective", "worst or mean: which regret is made small.", "WORD")] = "worst",
     gpu: Annotated[str | None, option("--gpu", "A GPU, or a CPU's name; default that of the records.", "NAME")] = None,
-    weight: Annotated[list[str] | None, option("--weight", "What a problem counts in the mean.", "LABEL=W")] = None,
+    weight: Annotated[list[str] | None, option("--weight", "A problem's weight in the mean.", "LABEL=W")] = None,
     cache_dir: str | None = None,
 ) -> Facts:
     """Choose at most K configs for all problems of KERNEL that were tuned, from what was measured.
 
-    Nothing is run. The exit code is 5 if a problem is not served.
+    Nothing is run. The regret of a config on a problem is the share by which it is slower than the best one there.
 
-    Records that no comparison has decided do not count. Exit code 4: no record of the kernel counts.
+    Records that no comparison has decided do not count. Exit code 5: none of the configs is known to run on a problem;
+    4: no record of the kernel counts.
     """
     weights = dict(_weight(text) for text in weight or [])
     name = as_target(named_object(kernel)).name if kernel.rpartition(":")[0].endswith(".py") else kernel

@@ -76,16 +76,16 @@ def verify_command(
     static: Annotated[
         bool, option("--static", "Only what needs no device: parsed, found, in its space, compiled.")
     ] = False,
-    most_neighbours: Annotated[int, option("--neighbours", "Neighbours that are measured beside each entry.", "N")] = 8,
+    most_neighbours: Annotated[int, option("--neighbours", "Neighbours to measure beside each entry.", "N")] = 8,
     held_out: Annotated[int, option("--held-out", "Measure at N further values of each range, too.", "N")] = 0,
-    bound: Annotated[float, option("--bound", "Loss at a held-out value that passes, in percent.", "PERCENT")] = 0.0,
+    bound: Annotated[float, option("--bound", "Loss that passes at a held-out value, in percent.", "PERCENT")] = 0.0,
     repairs: Annotated[
         bool, option("--repair", "Race each entry; confirm it in LOCKFILE, or pin what is proven faster.")
     ] = False,
     records: Annotated[
         bool, option("--records", "With --repair, race the records of the cache folder in place of LOCKFILE.")
     ] = False,
-    seconds: Annotated[float | None, option("--seconds", "With --repair, begin no race after so many.", "S")] = None,
+    seconds: Annotated[float | None, option("--seconds", "With --repair, begin no race after S seconds.", "S")] = None,
     markdown: Annotated[bool, option("--markdown", "Write Markdown, for pull requests.")] = False,
     device: str | None = None,
     *,

@@ -54,7 +54,7 @@ def completion_command(
 ) -> Facts:
     """Print what a shell reads to complete commands, options and targets.
 
-    For bash: eval "$(triton-ops completion bash)"; for fish: triton-ops completion fish | source.
+    For bash and zsh: eval "$(triton-ops completion SHELL)"; for fish: triton-ops completion fish | source.
     """
     if shell not in _SHELLS:
         raise typer.BadParameter(f"there is no completion for {shell!r}; there is for {', '.join(_SHELLS)}")
