@@ -86,6 +86,7 @@ def _ptxas() -> CheckedPart:
         return CheckedPart("ptxas", str(ptxas), True, f"the assembler for sm_90{note}")
     newer = next((each for each in installed_assemblers() if not each.faulty), None)
     way = "pip install nvidia-cuda-nvcc" if newer is None else f"use_ptxas() takes {newer.version}, {newer.path}"
+    # It reuses registers of a factor while a product still reads them: triton-lang/triton#9433.
     means = f"before 13.3 it can compile matrix products of attention wrongly for sm_90; {way}"
     return CheckedPart("ptxas", str(ptxas), True, means)
 
@@ -129,6 +130,7 @@ def _fault(name: str, *parts: str) -> tuple[str, str] | None:
     except MissingDependencyError as error:
         hint = error.hint or again
         return error.message.partition(", and ")[2], again if hint.startswith("install ") else hint
+    # An empty folder of the package's name can be imported, too, and has no part.
     missing = next((part for part in parts if not hasattr(package, part)), None)
     return None if missing is None else (f"has no {missing}", again)
 

@@ -87,8 +87,9 @@ def lock_command(
         buckets=parse_pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
         unproven=allow_unproven, also={name: [other] for name, other in names.items()},
     )  # fmt: skip
-    if refresh:
+    if refresh:  # before the file is read, which refuses edits
         return _refreshed(lockfile)
+    # A check writes nothing, and needs no right to lock the folder.
     with nullcontext() if check else Lockfile.editing(lockfile):
         before = Lockfile.read(lockfile, or_empty=not check)
         pinned = Lockfile() if fresh else before
@@ -107,7 +108,7 @@ def lock_command(
     about = {"file": str(lockfile), "entries": len(after.entries), "digest": after.digest}
     facts = Facts("lock", {**about, "changes": differences})
     facts.code = ExitCode.CHECK_FAILED if check and differences else ExitCode.DONE
-    if after is before:
+    if after is before:  # there was nothing to compare with
         return facts.lines(
             f"{lockfile} is undamaged, and compared with nothing, since {nothing_found(None, cache_dir)}; "
             f"`triton-ops lock verify --static` checks {_counted(before)} without records"
@@ -140,6 +141,7 @@ def _with_expected(
     """The lockfile with what a model expects on a device, for the problems of its entries, of records and of misses."""
     spec = device_spec(gpu)
     device = plan.device_of(spec)
+    # Of these records the problems count, and not the winners.
     records, _ = lock_of(matching(None, folder_of(cache_dir)), LockPlan(unproven=True))
     misses = [LockEntry.asked(miss.key, miss.call) for miss in Misses(folder_of(cache_dir)).read()]
     problems = [*before.entries, *plan.with_ranges([*records.entries, *misses])]
@@ -148,6 +150,7 @@ def _with_expected(
     if not (entries or selection or kernels):
         message = f"no problem{f' of {which}' if which else ''} is known: none is in the lockfile, in records or missed"
         raise CacheError(message, hint="name kernels whose operations have named problems: --kernels matmul")
+    # Of the same device everything that was expected before is expected anew.
     aliases = {one.alias for one in before.devices if replace(one, alias=device.alias, also=device.also) == device}
     stays = before.without(lambda entry: entry.origin.expected and entry.device in aliases)
     return updated(stays, Lockfile((device,), tuple(entries)), all_sources=plan.all_sources)

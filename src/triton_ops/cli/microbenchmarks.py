@@ -40,7 +40,7 @@ def calibrate(device: str | None = None) -> Calibration:
         raise DeviceError("a CPU cannot be calibrated", device, "cuda or cuda:N", hint="use --device cuda")
     spec = probe(device or "cuda")
     torch = require("torch", "calibrating a GPU")
-    l2_bytes = spec.l2_bytes or (40 << 20)
+    l2_bytes = spec.l2_bytes or (40 << 20)  # as an A100 has
     with torch.cuda.device(torch.device(device or "cuda")), torch.inference_mode():
         return Calibration(
             device=spec.name,
@@ -108,6 +108,7 @@ def _sync_us(torch: Any) -> float:
 
 def _mma_tflops(torch: Any, dtype: str) -> float | None:
     """Rate of the vendor's matrix product on random data, 10^12 operations per second."""
+    # On zeros a chip draws less power, and so keeps a higher clock.
     random = torch.randn(_MATRIX, _MATRIX, device="cuda", dtype=torch.bfloat16)
     if dtype.startswith("float8"):
         if not hasattr(torch, dtype) or torch.cuda.get_device_capability() < (8, 9):
@@ -115,6 +116,7 @@ def _mma_tflops(torch: Any, dtype: str) -> float | None:
         a = random.to(getattr(torch, dtype))
         b = random.to(getattr(torch, dtype)).t()  # column-major, as `_scaled_mm` requires
         scale = torch.ones((), device="cuda", dtype=torch.float32)
+        # Private (torch 2.13); the public `torch.nn.functional.scaled_mm` is newer.
         product = partial(torch._scaled_mm, a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
     else:
         matrix = random.to(getattr(torch, dtype))

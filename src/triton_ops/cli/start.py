@@ -26,7 +26,7 @@ def main() -> None:
     except MissingDependencyError as error:
         sys.stderr.write(f"error: the command line needs {error.name}, which is not installed (hint: {error.hint})\n")
         sys.exit(_NO_PACKAGE)
-    gc.freeze()
+    gc.freeze()  # later collections leave out what the imports have made
     gc.enable()
     codes.append(program.main(sys.argv[1:]))
     sys.exit(codes[0])
@@ -38,6 +38,7 @@ def _end_with(codes: list[int]) -> None:
     Python would look for garbage, half a second where torch was imported, and Triton's library would list on stderr
     what of it is left.
     """
+    # triton-lang/triton-cpu#278 has such a list.
     if codes:
         with contextlib.suppress(OSError, ValueError):  # its reader has gone away, or it is closed
             sys.stdout.flush()

@@ -113,6 +113,7 @@ def tune_command(
         return run.tune(problems, targets or Operation.shipped_names(), lambda text: TypedTarget(text).load(among))
     target = _one_target(targets, typed)
     typed_target = TypedTarget(target, options.cache_dir, problem, widen=widen)
+    # Device and tolerance are refused before the code of the target runs.
     if device is not None:
         probe(device)
     Tolerance.of(tolerance)
@@ -179,6 +180,7 @@ def _next_step(result: TuningResult) -> str:
 def _tuned(operation: Operation, problem: TuneProblem, options: TuneOptions, listener: Listener) -> TuningResult:
     """The result of a tune; where no config ran and some were wrong, hints of the linter precede the error."""
     try:
+        # Not by its class, whose import would import Triton.
         if hasattr(operation, "at_call"):
             space = problem.space or operation.space
             result: TuningResult = operation.at_call(problem.device).tuned(options, space, listener=listener)
@@ -242,6 +244,7 @@ def _common(configs: list[Config]) -> Config:
     if len(configs) < 2:
         return Config()
     return Config(
+        # By their texts, since True equals 1.
         {name: v for name, v in configs[0].items() if all(repr(config.get(name)) == repr(v) for config in configs)}
     )
 

@@ -29,6 +29,7 @@ def why_command(
         return _report_facts(target)
     typed_target = TypedTarget(target, cache_dir, problem)
     operation, _, extents, element = typed_target.tuned(typed_target.operation(", whose calls nothing decides"))
+    # Not by its class, whose import would import Triton.
     decision = operation.why(device) if hasattr(operation, "why") else would_run(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else Lockfile.read(lockfile),

@@ -210,6 +210,7 @@ class ChildExecutor:
         shared_cpus = SharedCpus(cpus, SPARED, partial(self._send, "idle") if shares else lambda _: None)
         self._executor = LocalExecutor(shared_cpus, device, self._listener)
         self._executor.ready = partial(self._send, "ready")
+        # `QueueHandler` makes a record one that can be pickled. The other side handles it, and it alone.
         _log.addHandler(QueueHandler(SimpleNamespace(put_nowait=partial(self._send, "log"))))
         _log.setLevel(level)
         _log.propagate = False
@@ -368,6 +369,7 @@ class RemoteExecutor:
 
     def _tell(self, method: str, *arguments: Any) -> None:
         try:
+            # Two threads may tell: that of the run, and that which hears how many CPUs others leave idle.
             with self._telling:
                 self._link.tell(Call(method, arguments))
         except WorkerLostError as error:
@@ -391,6 +393,7 @@ class RemoteExecutor:
 
     def _listen(self) -> None:
         takes: dict[str, Callable[..., Any]] = {
+            # `ready` is looked up at each call, since the run sets it later.
             "log": _log.handle, "ready": lambda *args: self.ready(*args), "follow": self._follow, "ended": self._finish,
             "idle": self._note,
         }  # fmt: skip

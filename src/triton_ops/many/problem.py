@@ -69,6 +69,7 @@ def problems_in(lines: Iterable[str], name: str) -> Iterator[ProblemLine]:
     """The problems in some lines of a file of that name; a `SettingsError` names the line that is none."""
     for number, text in enumerate(lines, 1):
         where = f"{name}, line {number}"
+        # Editors on Windows begin a file with this mark.
         stripped = text.strip().removeprefix("\ufeff").strip()
         if stripped and not stripped.startswith("#"):
             fields = _object(stripped, where) if stripped.startswith("{") else _words(stripped, where)

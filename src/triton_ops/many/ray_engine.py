@@ -161,6 +161,8 @@ class Measurer:
     Ray sets an `OMP_NUM_THREADS` of its own, by which records of a CPU would differ, so that `threads` is the driver's.
     """
 
+    # ray-project/ray#30496 sets it to the CPUs of an actor.
+
     def __init__(self, threads: str | None = None) -> None:
         settings.set_variable("OMP_NUM_THREADS", threads)
         self._calls: queue.Queue[Call] = queue.Queue()
@@ -346,6 +348,7 @@ def _connect(ray: Any, address: str, modules: Iterable[Path]) -> None:
     try:
         ray.init(address=address or None, runtime_env=environment, log_to_driver=False, logging_level="ERROR")
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:  # Ray has no class of its own for these
+        # Of other versions Ray says in the first line that they differ, and below it which they are.
         reason = " ".join(str(error).split()) if "ersion" in _line(error) else _line(error)
         message = f"Ray does not connect to {place or 'a cluster'}: {reason}"
         raise SettingsError(message, hint="`ray status` there says how it is") from error
@@ -356,6 +359,7 @@ def check_answer(address: str) -> None:
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_S) as connection:
+            # Behind TLS the greeting would be refused.
             if settings.ray_is_encrypted():
                 return
             connection.sendall(_GREETING)
@@ -388,6 +392,7 @@ def _actors(ray: Any, simulated: int | None) -> list[Any]:
     if not count:
         raise DeviceError("the cluster has no GPU", hint="`ray status` lists what its hosts have")
     needs: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if simulated is None else {"num_cpus": 0}
+    # An actor that Ray starts again would lack its files and all that it was told.
     remote_class = ray.remote(max_restarts=0, max_task_retries=0, concurrency_groups={_HEARING: 1}, **needs)(Measurer)
     return [remote_class.remote(settings.openmp_text()) for _ in range(count)]
 

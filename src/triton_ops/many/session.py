@@ -149,6 +149,7 @@ class ManyRun:
             self._do(self._schedule.ready(device, name, self._now_s(), whole=whole))
 
     def _close(self) -> None:
+        # All are told before any is waited for, so that they end side by side.
         for executor in self._executors.values():
             executor.end()
         for executor in self._executors.values():

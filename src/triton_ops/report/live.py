@@ -230,6 +230,7 @@ class GrowingReport:
             self._run = run_data(Report(Run.read(self._path), live=not now))
         except RunLogError:
             return
+        # Also after a file that cannot be read, which every question would read again.
         finally:
             self._next_s = self._clock() + max(PAUSE_S, _REST * (self._spent() - before_s))
         self._text = Page.json(self._run)
@@ -252,6 +253,7 @@ def main() -> None:
     growing = GrowingReport(Path(sys.argv[4]))
     server = PageServer(socket.socket(fileno=descriptor), token, growing.answer)
     threading.Thread(target=server.serve_forever, args=(_SHUTDOWN_S,), daemon=True).start()
+    # Its end comes also when the tune was killed, since the system closes its pipes.
     sys.stdin.read()
     growing.end()
     if growing.followed.is_set():

@@ -174,6 +174,7 @@ def _common(first: Report, second: Report) -> Common | str:
     firsts, seconds = ([run[config][0] for config in both] for run in (times, others))
     if min(firsts) <= 0:
         return "a config has no measurable time"
+    # The other method would give quartiles beyond all ratios where these are few.
     low, middle, high = quantiles([b / a for a, b in zip(firsts, seconds, strict=True)], n=4, method="inclusive")
     return Common(
         configs=len(both), quartiles=(low, middle, high), correlation=Model.spearman(firsts, seconds),

@@ -227,6 +227,7 @@ class Report:
             RaceEntry(trial=line.trial, rounds=len(_levels(line)), gap=_gap(line, winner), fate=self._fate(line.trial))
             for line in lines.values()
         ]
+        # Those without a gap come last.
         order = {"winner": 0, "tie": 1}
         return sorted(contenders, key=lambda one: (order.get(one.fate, 2), one.gap.centre if one.gap else 1e9))
 

@@ -57,6 +57,7 @@ def export_command(
         origins = [entry.origin for entry in lock.entries if entry.origin.form == format_name]
         tables = {origin.source: form.named(Path(origin.detail)) for origin in origins}
         table = Table.of_lockfile(lock, kernel, device_alias, names, values, tables)
+        # The engine takes the second product's height from the first's table, which is therefore written along.
         partner = form.partner(table.facts)
         if any(partner.items() >= each.items() for each in tables.values()):
             first = [Table.of_lockfile(lock, kernel, device_alias, names, partner, tables)]
@@ -164,6 +165,7 @@ def _add(new: Lockfile, path: Path, *, replaces: bool) -> tuple[int, list[tuple[
         old_ones = [old for old, _ in differs] if replaces else []
         remainder = replace(before, entries=tuple(entry for entry in before.entries if entry not in old_ones))
         there = set(map(_problem_of, remainder.entries))
+        # What is there already stays as it is, with its own origin.
         additions = tuple(entry for problem, entry in by_problem.items() if problem not in there)
         Lockfile.merged([remainder, replace(new, entries=additions)]).write(path)
     return len(by_problem.keys() - set(map(_problem_of, before.entries))), differs

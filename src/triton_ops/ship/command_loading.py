@@ -268,7 +268,7 @@ def tune_misses(
                 options=replace(options, cluster=None), tolerance=tolerance,
             )  # fmt: skip
             if options.cluster is not None:
-                Packed.of(work)  # each is sent when its turn comes
+                Packed.of(work)  # refused now if it cannot be sent, which it is when its turn comes
         except TritonKernelError as error:
             word = "not loaded" if isinstance(error, NotLoadedError) else "not tuned"
             outcomes[miss.key.id] = MissOutcome(miss=miss, reason=str(error), word=word)
@@ -402,6 +402,7 @@ def _request(case: BoundEntry, targets: Targets, spec: DeviceSpec) -> TuneReques
     if isinstance(entry.call, NotedCall):
         problem = TuneProblem(target=dispatch.NotedOperation.at(targets.decorated(entry.kernel), entry.call))
     elif specs is not None and isinstance(operation, Operation):
+        # The entry's own arguments take the place of those that the operation makes of a shape and a dtype.
         here = replace(operation, arguments=lambda: specs, dtypes=(), problems={})
         problem = TuneProblem(target=here, space=case.space)
     else:

@@ -176,6 +176,7 @@ class ByBatch(Format):
 
     def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> tuple[Path, TableRow] | None:
         """See `Format`; the second product of experts has BLOCK_SIZE_M of the first, since both share one sorting."""
+        # sgl-project/sglang#10567 brought tables of the second product.
         answer = super().look_up(folder, facts, at)
         partner = self.partner(facts)
         first = self.look_up(folder, partner, at) if partner else None
@@ -207,6 +208,7 @@ _LINEAR = ("N", "K", "device_name", "dtype", "block_shape")
 _QUANTISED = ("dtype", "block_shape")
 _EXPERTS = ("E", "N", "device_name", *_QUANTISED)
 _SGLANG: dict[str, Any] = {"engine": "SGLang", "underlined": " ", "comma": ", "}
+# vLLM has one table for all devices of the family H200: vllm-project/vllm#23642.
 FORMATS: dict[str, Format] = {
     "vllm-moe": ByBatch(engine="vLLM", facts=_EXPERTS, optional=_QUANTISED, beside=(_VERSION,), family="H200"),
     "vllm-mamba": ByBatch(

@@ -186,6 +186,7 @@ def _median(total_of: _Total, start: tuple[int, ...], seconds: float) -> tuple[t
     columns = start if answer.x is None else min(start, _columns_of(answer.x, count), key=total_of)
     if answer.status == _OPTIMAL:
         return columns, total_of(columns)
+    # It has no bound where the time ended before the first one.
     return columns, floor + max(0.0, answer.mip_dual_bound or 0.0)
 
 
@@ -200,11 +201,13 @@ def _answer(costs: Cells, whole: int, matrix: Any, least: Cells, seconds: float)
         integrality=np.arange(len(costs)) < whole,
         bounds=optimize.Bounds(0, 1),
         constraints=optimize.LinearConstraint(matrix, least),
+        # Otherwise HiGHS ends at a gap of 0.01 %, and nothing would be known to be the best.
         options={"time_limit": max(0.0, seconds), "mip_rel_gap": 0.0},
     )
 
 
 def _columns_of(variables: Cells, count: int) -> tuple[int, ...]:
+    # The solver's whole numbers are so up to a tolerance.
     return tuple(map(int, np.flatnonzero(variables[:count] > 0.5)))
 
 

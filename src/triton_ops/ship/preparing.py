@@ -56,6 +56,7 @@ def compiled(
 ) -> Iterator[tuple[EntryProgram, Compiled]]:
     """Compile each program once; those of one kernel and one kind of arguments are compiled side by side."""
     groups: dict[str, list[EntryProgram]] = {}
+    # Programs of several entries are equal where they compile to the same.
     for program in dict.fromkeys(programs):
         groups.setdefault(program.kind, []).append(program)
     for group in groups.values():

@@ -36,6 +36,7 @@ def after_race(
     if repaired or origin.expected:
         kind = OriginKind.REPAIRED if repaired else OriginKind.RACE
         origin = replace(origin, kind=kind, detail=repaired, form="")
+    # An entry that answers any source of its kernel, as an imported one, goes on to do so.
     parts = {} if entry.source else Key.source_of(key.identity)
     identity = {name: text for name, text in key.identity.items() if name not in parts}
     return replace(entry, config=config, measured=measured, identity=identity, origin=origin)

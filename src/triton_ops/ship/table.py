@@ -83,7 +83,7 @@ class Table:
         """For each `at` the config of the least rank among those that did not fail."""
         rows: dict[str, TableRow] = {}
         for row in self.rows:
-            name = json.dumps(row.at)
+            name = json.dumps(row.at)  # True, 1 and 1.0 would be one key
             if not row.failure and (name not in rows or row.rank < rows[name].rank):
                 rows[name] = row
         return tuple(rows.values())
@@ -283,6 +283,7 @@ class Format(Protocol):
         with CacheError.when(f"{path} cannot be read", hint="name a table"):
             text = NamedFile(path).read(_LARGEST_BYTES, unpack=True)
         with CacheError.when(f"{path} is no table", "check the path", DamagedError, ValueError):
+            # Judged with zeros for the numbers that JSON does not have, which Python's own reader takes.
             Sealed.parsed(_NOT_FINITE.sub(b"0", text))
             content: dict[str, Any] = json.loads(text)
         return content

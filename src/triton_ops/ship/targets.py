@@ -84,6 +84,7 @@ def is_declared(candidate: Any) -> bool:
 
     A function is none: whoever names its module has not said that it may be called with what a file holds.
     """
+    # By its class first: to ask an object of another package for an attribute may run code of its own.
     if {"triton", *PACKAGES}.isdisjoint(str(kind.__module__).partition(".")[0] for kind in type(candidate).__mro__):
         return False
     try:
@@ -202,6 +203,7 @@ def _kinds(span: Range) -> list[int]:
     """The least value of each class in a range, of extents from 1 on."""
     low = max(span.low, 1)
     values = (-(-low // KNOWN_MULTIPLE) * KNOWN_MULTIPLE, low + 2, low + 1, low)
+    # The least value of a class comes last, and so stays.
     least = {IntegerClass.of(value): value for value in values if value <= span.high}
     return sorted(least.values()) or [span.low]
 
