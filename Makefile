@@ -172,7 +172,6 @@ gpu-test: $(READY)  ## The tests that need an NVIDIA GPU
 gpu-bench: $(READY)  ## The shipped kernels on this GPU, tuned, beside the vendor's library; fails where a limit is missed
 	$(RUN) -m benchmarks.shipped.kernels_gpu $(if $(RECORDS),--cache-dir $(RECORDS))
 	$(RUN) -m benchmarks.correctness.random_shapes --device cuda
-	$(RUN) -m benchmarks.shipped.h200_tune
 
 import-time: $(READY)  ## What `import triton_ops` costs
 	$(RUN) -m benchmarks.launch.start_up

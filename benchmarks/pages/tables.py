@@ -125,26 +125,6 @@ def headline_table() -> str:
     return table("- | `triton_ops` | for comparison | measured", lines)
 
 
-def tune_table() -> str:
-    """Winners of exhaustive tunes beside the vendor's library."""
-    document, rows = read(H200 / "tune.json"), []
-    for run in document["runs"]:
-        beside, result = run["beside_the_library"], run["result"]
-        times, share = beside["median_ms"], beside["share_of_library_speed"]
-        config = ", ".join(f"{name} {value}" for name, value in result["best_config"].items())
-        rows.append((
-            run["kernel"], f"{'x'.join(map(str, run['shape']))} {run['dtype']}",
-            f"{sum(result['totals'].values())} in {run['wall_s']:.0f} s", config, f"{times['default']:.4f} ms",
-            f"{times['winner']:.4f} ms", f"{times['library']:.4f} ms, {beside['library']}", f"{share['winner']:.1%}",
-        ))  # fmt: skip
-    device, beside = document["device"], document["runs"][0]["beside_the_library"]
-    return table(
-        "kernel | problem | configs | winner | default | winner | library | share of library", rows,
-        f"{device['name']}, driver {device['driver']}, {versions(document)}; L2 cold, {beside['rounds']} interleaved "
-        f"rounds of {beside['block']} samples; `{command_now(document)}`.",
-    )  # fmt: skip
-
-
 def cold_table() -> str:
     """A tune from empty compile caches beside `triton.autotune`."""
     document = read(H200 / "cold_tune.json")
@@ -534,7 +514,6 @@ TABLES = {
     "kernels": kernels_table,
     "kernel limits": limits_table,
     "recorded spaces": recorded_table,
-    "tune": tune_table,
     "cold tune": cold_table,
     "live tune": partial(live_table, H200 / "live_tune.json"),
     "live tune undeclared": partial(live_table, H200 / "live_plain.json"),

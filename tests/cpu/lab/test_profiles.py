@@ -526,7 +526,7 @@ LIVE = {
 
 @pytest.mark.parametrize("page", ["raw", "details", "summary"])
 def test_a_live_report_of_kernels_of_known_kind_is_judged_right(tmp_path, page):
-    """An H200's, of Nsight Compute 2025.3.1, by benchmarks/profiles/profile_on_gpu.sh; `raw` has fewer columns."""
+    """An H200's, of Nsight Compute 2025.3.1, by benchmarks/profiles at commit 83e97e6e; `raw` has fewer columns."""
     given = tmp_path / "given.csv"
     given.write_bytes(gzip.decompress((DATA / f"ncu_2025_3_{page}.csv.gz").read_bytes()))
     report = read_profile(given)

@@ -1,1 +1,0 @@
-"""Whether profiles of kernels of known kind get the right verdict."""
