@@ -17,15 +17,14 @@ if gpu_missing() is None:
     import torch
     import triton
     import triton.language as tl
-    from benchmarks.kernels import KINDS
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     from tests import kinds
+    from tests.product_kinds import KINDS
 
-SMALL = {"layer_norm_backward": (512, 1024), "split_k_matmul": (64, 512, 4096)}
+SMALL = {"split_k_matmul": (64, 512, 4096)}
 NAMES = [
     "device_descriptor_matmul", "host_descriptor_matmul", "warp_specialized_matmul", "gluon_matmul", "split_k_matmul",
-    "layer_norm_backward",
 ]  # fmt: skip
 
 
@@ -47,8 +46,8 @@ def all_ok(result, place="in a process of its own"):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_benchmarked_kind_is_tuned_isolated_and_right(name):
-    if name != "layer_norm_backward" and not hopper():
+def test_each_kind_of_product_is_tuned_isolated_and_right(name):
+    if not hopper():
         pytest.skip("it is written for Hopper")
     operation = KINDS[name]
     result = tune(operation, shape=SMALL.get(name, (512, 512, 256)), search="random", trials=6)

@@ -39,7 +39,7 @@ def sized_product(M: int = 4096, N: int = 4096, K: int = 4096, dtype: str = "bfl
     return {**product(M, N, K, dtype), "M": M, "N": N, "K": K}
 
 
-def reference(a: Any, b: Any, c: Any, **_: Any) -> Any:  # noqa: ARG001 - called with all arguments
+def reference(a: Any, b: Any, c: Any, **_: Any) -> Any:
     """What `c` must hold."""
     return a @ b.T
 
@@ -92,33 +92,26 @@ def launch(a, b, c, *, BM, BN, BK, SPLIT, num_warps, num_stages):
     sum_kernel[(triton.cdiv(m * n, _SUMMED),)](parts, c, m * n, SPLIT, _SUMMED)
 
 
-def _arguments(M: int = 64, N: int = 4096, K: int = 16384, dtype: str = "bfloat16"):
-    return product(M, N, K, dtype)
+def _operation(
+    name: str, kernel: Any, arguments: Any, tunables: dict[str, list[Any]], default: dict[str, Any], *rules: Constraint
+) -> Operation:
+    """A product, whose space is small enough to be tried whole: at most 40 configs."""
+    space = ConfigSpace(tunables, constraints=rules, default=default)
+    more = {"reference": reference, "work": work, "dtypes": ("bfloat16", "float16"), "device": "cuda"}
+    return Operation(name, kernel, space, arguments, **more)
 
 
-split_k_matmul = Operation(
+split_k_matmul = _operation(
     "split_k_matmul",
     LauncherKernel(launch, outputs=("c",)),
-    ConfigSpace(
-        {
-            "BM": [64],
-            "BN": [64, 128],
-            "BK": [64, 128],
-            "SPLIT": [1, 2, 4, 8, 16],
-            "num_warps": [4],
-            "num_stages": [3, 4],
-        },
-        default={"BM": 64, "BN": 128, "BK": 64, "SPLIT": 4, "num_warps": 4, "num_stages": 3},
-    ),
-    _arguments,
-    reference=reference,
-    work=work,
-    dtypes=("bfloat16", "float16"),
-    device="cuda",
+    lambda M=64, N=4096, K=16384, dtype="bfloat16": product(M, N, K, dtype),
+    {"BM": [64], "BN": [64, 128], "BK": [64, 128], "SPLIT": [1, 2, 4, 8, 16], "num_warps": [4], "num_stages": [3, 4]},
+    {"BM": 64, "BN": 128, "BK": 64, "SPLIT": 4, "num_warps": 4, "num_stages": 3},
 )
 
 
 _MULTIPROCESSORS = 132  # of an H100 and an H200
+_DESCRIBED = {"a": ("BM", "BK"), "b": ("BN", "BK"), "c": ("BM", "BN")}
 
 
 @triton.jit
@@ -187,87 +180,44 @@ def _each(meta):
     return (_tiles(meta),)
 
 
-device_matmul = Operation(
+device_matmul = _operation(
     "device_descriptor_matmul",
     TritonKernel(device_kernel, _persistent, outputs=("c",)),
-    ConfigSpace(
-        {
-            "BM": [64, 128],
-            "BN": [128, 256],
-            "BK": [64],
-            "GROUP": [8],
-            "PROGRAMS": [_MULTIPROCESSORS, 2 * _MULTIPROCESSORS],
-            "num_warps": [4, 8],
-            "num_stages": [3, 4],
-        },
-        default={
-            "BM": 128, "BN": 128, "BK": 64, "GROUP": 8, "PROGRAMS": _MULTIPROCESSORS, "num_warps": 8, "num_stages": 3,
-        },
-    ),
     sized_product,
-    reference=reference,
-    work=work,
-    dtypes=("bfloat16", "float16"),
-    device="cuda",
+    {
+        "BM": [64, 128], "BN": [128, 256], "BK": [64], "GROUP": [8],
+        "PROGRAMS": [_MULTIPROCESSORS, 2 * _MULTIPROCESSORS], "num_warps": [4, 8], "num_stages": [3, 4],
+    },
+    {"BM": 128, "BN": 128, "BK": 64, "GROUP": 8, "PROGRAMS": _MULTIPROCESSORS, "num_warps": 8, "num_stages": 3},
 )  # fmt: skip
 
-host_matmul = Operation(
+host_matmul = _operation(
     "host_descriptor_matmul",
-    TritonKernel(
-        host_kernel,
-        _each,
-        outputs=("c",),
-        descriptors={"a": ("BM", "BK"), "b": ("BN", "BK"), "c": ("BM", "BN")},
-    ),
-    ConfigSpace(
-        {
-            "BM": [64, 128],
-            "BN": [64, 128, 256],
-            "BK": [64],
-            "GROUP": [8],
-            "num_warps": [4, 8],
-            "num_stages": [3, 4, 5],
-        },
-        default={"BM": 128, "BN": 128, "BK": 64, "GROUP": 8, "num_warps": 8, "num_stages": 3},
-    ),
+    TritonKernel(host_kernel, _each, outputs=("c",), descriptors=_DESCRIBED),
     sized_product,
-    reference=reference,
-    work=work,
-    dtypes=("bfloat16", "float16"),
-    device="cuda",
-)
+    {
+        "BM": [64, 128], "BN": [64, 128, 256], "BK": [64], "GROUP": [8], "num_warps": [4, 8], "num_stages": [3, 4, 5],
+    },
+    {"BM": 128, "BN": 128, "BK": 64, "GROUP": 8, "num_warps": 8, "num_stages": 3},
+)  # fmt: skip
 
-specialized_matmul = Operation(
+specialized_matmul = _operation(
     "warp_specialized_matmul",
     TritonKernel(specialized_kernel, _persistent, outputs=("c",)),
-    ConfigSpace(
-        {
-            "BM": [128],
-            "BN": [128, 256],
-            "BK": [64],
-            "GROUP": [8],
-            "PROGRAMS": [_MULTIPROCESSORS],
-            "SPECIALIZED": [False, True],
-            "num_warps": [4, 8],
-            "num_stages": [2, 3, 4],
-        },
-        constraints=[
-            Constraint(
-                "four_warps",
-                lambda SPECIALIZED, num_warps: num_warps == 4 or not SPECIALIZED,
-                "on Hopper loops are specialised with 4 warps only, not {num_warps}",
-            )
-        ],
-        default={
-            "BM": 128, "BN": 128, "BK": 64, "GROUP": 8, "PROGRAMS": _MULTIPROCESSORS, "SPECIALIZED": False,
-            "num_warps": 8, "num_stages": 3,
-        },
-    ),
     sized_product,
-    reference=reference,
-    work=work,
-    dtypes=("bfloat16", "float16"),
-    device="cuda",
+    {
+        "BM": [128], "BN": [128, 256], "BK": [64], "GROUP": [8], "PROGRAMS": [_MULTIPROCESSORS],
+        "SPECIALIZED": [False, True], "num_warps": [4, 8], "num_stages": [2, 3, 4],
+    },
+    {
+        "BM": 128, "BN": 128, "BK": 64, "GROUP": 8, "PROGRAMS": _MULTIPROCESSORS, "SPECIALIZED": False,
+        "num_warps": 8, "num_stages": 3,
+    },
+    Constraint(
+        "four_warps",
+        lambda SPECIALIZED, num_warps: num_warps == 4 or not SPECIALIZED,
+        "on Hopper loops are specialised with 4 warps only, not {num_warps}",
+    ),
 )  # fmt: skip
 
 
@@ -283,7 +233,7 @@ def _load(a, b, left, right, barriers, row, column, step, BK: gl.constexpr, BUFF
 
 @gluon.jit
 def gluon_kernel(
-    a, b, c, M, N, K,  # noqa: ARG001 - the grid function takes M and N
+    a, b, c, M, N, K,
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, BUFFERS: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """One program for each tile of c."""
@@ -322,26 +272,16 @@ def _grid(meta):
     return triton.cdiv(meta["M"], meta["BM"]), triton.cdiv(meta["N"], meta["BN"])
 
 
-gluon_matmul = Operation(
+gluon_matmul = _operation(
     "gluon_matmul",
-    TritonKernel(
-        gluon_kernel,
-        _grid,
-        outputs=("c",),
-        descriptors={"a": ("BM", "BK"), "b": ("BN", "BK"), "c": ("BM", "BN")},
-    ),
-    ConfigSpace(
-        {"BM": [64, 128], "BN": [64, 128, 256], "BK": [64], "BUFFERS": [2, 3, 4, 5], "num_warps": [4, 8]},
-        constraints=[
-            Constraint(
-                "rows", lambda BM, num_warps: 16 * num_warps <= BM, "{num_warps} warps take 16 rows each, over {BM}"
-            )
-        ],
-        default={"BM": 128, "BN": 128, "BK": 64, "BUFFERS": 3, "num_warps": 4},
-    ),
+    TritonKernel(gluon_kernel, _grid, outputs=("c",), descriptors=_DESCRIBED),
     sized_product,
-    reference=reference,
-    work=work,
-    dtypes=("bfloat16", "float16"),
-    device="cuda",
+    {"BM": [64, 128], "BN": [64, 128, 256], "BK": [64], "BUFFERS": [2, 3, 4, 5], "num_warps": [4, 8]},
+    {"BM": 128, "BN": 128, "BK": 64, "BUFFERS": 3, "num_warps": 4},
+    Constraint("rows", lambda BM, num_warps: 16 * num_warps <= BM, "{num_warps} warps take 16 rows each, over {BM}"),
 )
+
+KINDS: dict[str, Operation] = {
+    operation.name: operation
+    for operation in (device_matmul, host_matmul, specialized_matmul, gluon_matmul, split_k_matmul)
+}
