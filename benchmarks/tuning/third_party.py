@@ -3,18 +3,12 @@
     pip install --no-deps fla-core liger-kernel einops
     python -m benchmarks.tuning.third_party --limit-s 540 --out benchmarks/results/nvidia-h200/third_party.json
 
-Two GPUs do half of the cases each, and a third call makes one file of both:
-
-    CUDA_VISIBLE_DEVICES=0 python -m benchmarks.tuning.third_party --part 1/2 --limit-s 540 --out one.json &
-    CUDA_VISIBLE_DEVICES=1 python -m benchmarks.tuning.third_party --part 2/2 --limit-s 540 --out two.json; wait
-    python -m benchmarks.tuning.third_party --merge one.json two.json --out FILE
-
 Each case is a forward and a backward pass of an operator. Both processes start with empty disk caches, draw the same
 inputs, and take turns: in each case both make their first call, which tunes, one after the other; then both are timed
 in alternate rounds. What `TRITON_PRINT_AUTOTUNING` prints tells the seconds that each kernel's tunes took, compiling
-included. The outputs and gradients of both are compared. The file is written after each case. A process that dies, or
-that takes longer for a case than `--case-s`, is an error of that case, and a new one goes on with the next. `--inline`
-tunes in this process, where a crash would end it. FLA's own cache of configs is off, which is its default.
+included. The outputs and gradients of both are compared. The file is written after each case, and cases that it holds
+of other runs are not measured again. A process that dies, or that takes longer for a case than `--case-s`, is an error
+of that case, and a new one goes on with the next. FLA's own cache of configs is off, which is its default.
 """
 
 from __future__ import annotations
@@ -39,7 +33,7 @@ import torch
 from triton.runtime.autotuner import Autotuner
 
 import triton_ops
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from triton_ops_torch import parse_printed
 
 B, T, H, D = 2, 2048, 8, 128
@@ -130,10 +124,9 @@ def milliseconds(run: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
-def child(mode: str, folder: Path, *, inline: bool) -> None:
+def child(mode: str, folder: Path) -> None:
     """Answer what is asked on stdin with the operators above, with one tuner."""
-    installed = triton_ops.install(isolate=False if inline else None) if mode == "ours" else contextlib.nullcontext()
-    with installed:
+    with triton_ops.install() if mode == "ours" else contextlib.nullcontext():
         answer(runner_of, folder)
 
 
@@ -284,7 +277,7 @@ def compared(name: str, contenders: Mapping[str, Contender], left_s: Callable[[]
 
 
 def facts_of(contenders: Mapping[str, Contender], cases: dict[str, Any]) -> dict[str, Any]:
-    """What was measured, in a form that merges with that of other parts."""
+    """What was measured, in a form that merges with that of other runs."""
     return {
         "cases": cases,
         "tunes": {mode: tuned_seconds(each.told()) for mode, each in contenders.items()},
@@ -296,12 +289,12 @@ def facts_of(contenders: Mapping[str, Contender], cases: dict[str, Any]) -> dict
 
 
 def added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of two parts, added up."""
+    """The numbers of two runs, added up."""
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
 def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The facts of several parts as those of one run."""
+    """The facts of several runs as those of one."""
     document: dict[str, Any] = {"cases": {}, "tunes": {mode: {} for mode in MODES}, "tuned_by_triton": [], "rows": [],
                              "wall_s": {}, "processes": {}}  # fmt: skip
     for part in parts:
@@ -342,84 +335,43 @@ def tell(facts: dict[str, Any]) -> None:
     print(json.dumps(figures))
 
 
-def measured(names: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
-    """Run the cases until the limit, writing the file after each; returns the facts."""
-    end, cases = time.perf_counter() + options.limit_s, {}
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """Run the cases until the limit, writing the file after each; returns the facts of all that it holds."""
+    end, cases = time.perf_counter() + options.limit_s, dict[str, Any]()
+    known = options.out is not None and options.out.is_file()
+    facts = before = merged([json.loads(options.out.read_text(encoding="utf-8"))] if known else [])
 
     def left_s() -> float:
         return max(1.0, min(options.case_s, end - time.perf_counter()))
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.ExitStack() as closing:
-        contenders = contenders_in(Path(folder), options, closing)
-        for name in names:
+        words = [sys.executable, "-m", "benchmarks.tuning.third_party", "--child"]
+        contenders = {mode: Contender([*words, mode], Path(folder) / mode) for mode in MODES}
+        for each in contenders.values():
+            closing.callback(each.close)
+        for name in (each for each in options.cases if each not in before["cases"]):
             if time.perf_counter() >= end:
                 print(f"{name} and what follows are left: {options.limit_s:.0f} s are over", flush=True)
                 break
             cases[name] = compared(name, contenders, left_s)
             print(f"{name}: {json.dumps(cases[name])}", flush=True)
-            written(facts_of(contenders, cases), options)
-        return facts_of(contenders, cases)
-
-
-def contenders_in(folder: Path, options: argparse.Namespace, closing: contextlib.ExitStack) -> dict[str, Contender]:
-    """Both tuners' processes, with caches in a folder; they end with `closing`."""
-    words = [
-        sys.executable,
-        "-m",
-        "benchmarks.tuning.third_party",
-        "--child",
-        *(["--inline"] if options.inline else []),
-    ]
-    contenders = {mode: Contender([*words, mode], folder / mode) for mode in MODES}
-    for each in contenders.values():
-        closing.callback(each.close)
-    return contenders
-
-
-def written(facts: dict[str, Any], options: argparse.Namespace, head: Mapping[str, Any] | None = None) -> None:
-    """Write the facts and what they say, where a file is asked for; `head` says of merged parts how they were made."""
-    if options.out is not None:
-        content = {"summary": summary(facts), **facts}
-        document = headed("python -m benchmarks.tuning.third_party", options.commit, **content)
-        save(options.out, {**document, **(head or {})})
-
-
-def chosen(cases: str, part: str) -> list[str]:
-    """The cases that are asked for: of part I/N every N-th, from the I-th on.
-
-    Raises:
-        ValueError: A case is unknown, or a part is not I/N with I between 1 and N.
-    """
-    names, (place, parts) = cases.split(","), map(int, part.split("/"))
-    if unknown := sorted({*names} - {*CASES}):
-        raise ValueError(f"no case is called {unknown[0]}; there are {', '.join(CASES)}")
-    if not 1 <= place <= parts:
-        raise ValueError(f"part {part}: the first number must be between 1 and the second")
-    return names[place - 1 :: parts]
+            facts = merged([before, facts_of(contenders, cases)])
+            if options.out is not None:
+                content = {"summary": summary(facts), **facts}
+                save(options.out, headed("python -m benchmarks.tuning.third_party", options.commit, **content))
+    return facts
 
 
 def main() -> None:
-    """Run both tuners and compare, merge what parts have written, or be the process of one tuner."""
+    """Run both tuners and compare, or be the process of one tuner."""
     if sys.argv[1:2] == ["--child"]:
-        child(sys.argv[-2], Path(sys.argv[-1]), inline="--inline" in sys.argv)
+        child(sys.argv[-2], Path(sys.argv[-1]))
         return
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--part", default="1/1", metavar="I/N", help="only every N-th case, from the I-th on")
+    parser = parser_of(__doc__)
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES), metavar="NAME")
     parser.add_argument("--limit-s", type=float, default=3600.0, help="end after so many seconds")
     parser.add_argument("--case-s", type=float, default=240.0, help="end a process that takes longer for one call")
-    parser.add_argument("--merge", type=Path, nargs="+", metavar="FILE", help="make one file of those of the parts")
-    parser.add_argument("--inline", action="store_true", help="tune in the same process")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
-    options = parser.parse_args()
-    if options.merge:
-        parts = [json.loads(path.read_text(encoding="utf-8")) for path in options.merge]
-        facts = merged(parts)
-        written(facts, options, {name: parts[0][name] for name in ("date", "commit", "versions")})
-    else:
-        facts = measured(chosen(options.cases, options.part), options)
-    tell(facts)
+    tell(measured(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmark of third-party kernels makes of two tuners' processes, of their prints, and of parts of a run."""
+"""What the benchmark of third-party kernels makes of two tuners' processes, of their prints, and of several runs."""
 
 import sys
 
@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from benchmarks.tuning.third_party import CASES, Contender, chosen, merged, side_by_side, summary, tuned_seconds
+from benchmarks.tuning.third_party import Contender, merged, side_by_side, summary, tuned_seconds
 
 PROCESS = """
 import pickle, sys, time
@@ -54,16 +54,7 @@ def test_a_process_that_fails_dies_or_hangs_costs_one_case(tmp_path):
     assert contender.told().split() == ["begun"] * 3
 
 
-def test_two_parts_hold_every_case_once():
-    parts = [chosen(",".join(CASES), f"{place}/2") for place in (1, 2)]
-    assert sorted(parts[0] + parts[1]) == sorted(CASES)
-    with pytest.raises(ValueError, match="no case is called nothing"):
-        chosen("nothing", "1/1")
-    with pytest.raises(ValueError, match="3/2"):
-        chosen("l2norm", "3/2")
-
-
-def test_parts_that_are_merged_say_what_one_run_would():
+def test_runs_that_are_merged_say_what_one_would():
     def part(name, seconds, **row):
         tunes = {"triton": {"add": {"seconds": 2.0, "tunes": 1, "configs": 3}},
                  "ours": {"add": {"seconds": seconds, "tunes": 1, "configs": 3}}}  # fmt: skip
