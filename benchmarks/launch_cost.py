@@ -14,13 +14,11 @@ Another version of Triton: PYTHONPATH=.triton/3.9.0:src TRITON_DEFAULT_FP_FUSION
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import random
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import triton
@@ -28,7 +26,7 @@ import triton.language as tl
 from tests.launches import cpu_as_gpu, launches_that_do_nothing
 
 import triton_ops
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from benchmarks.launch import ways
 
 LIMITS = {"triton.autotune": 0.45, "plain JIT": 0.70}
@@ -174,11 +172,9 @@ def name_of(device: str) -> str:
 
 def main() -> None:
     """Measure, tell, and check if that is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--check", action="store_true", help="end with 1 where a ratio is above its limit")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     print(f"Triton {triton.__version__}, launches on {device if device == 'cuda' else 'nothing'}")

@@ -12,21 +12,19 @@ what stands in it. The last lines are the geometric mean and the largest of the 
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch._inductor.utils import run_and_get_code
 
 import triton_ops
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from benchmarks.launch_cost import least_us
 from triton_ops.backend import CandidateError
 
@@ -137,12 +135,10 @@ def summary(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def main() -> None:
     """Measure, and tell."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--only", nargs="+", metavar="FUNCTION", help="such as softmax; default: all")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no further row after so many seconds")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     options = parser.parse_args()
     args = tuple(torch.randn(256, 256, device="cuda", dtype=torch.bfloat16) / 16 for _ in range(2))
     figures, end = {}, time.monotonic() + options.limit_s

@@ -9,12 +9,12 @@ last. Tests that fail without any change on this machine are left out, and named
 as without a change has seen it too. The same seed asks for the same changes, whatever was changed in other functions
 meanwhile. A change may have the tests end every process that this user may end. They therefore run in a namespace of
 processes, from which none outside can be reached; where none can be made, as without root, nothing is run. Changes
-whose effect nobody could see stand in `equivalent_changes.json`, with the reason, and are not asked for.
+whose effect nobody could see stand in `equivalent_changes.json`, with the reason, and are not asked for. What `--out`
+has of other rooms and seeds stays.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import copy
 import hashlib
@@ -37,7 +37,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from benchmarks.document import commit_here, headed, save
+from benchmarks.document import commit_here, headed, parser_of, save
 
 Form = tuple[str, ast.AST, str]  # a kind of change, what is replaced, and by which text
 
@@ -46,16 +46,7 @@ NEGATED |= {after: before for before, after in NEGATED.items()}
 BOUNDS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 EXTREMES = {"min": "max", "max": "min"}
 WRAPPERS = {"sorted": "list", "reversed": "list", "abs": "", "round": ""}  # around one argument
-EITHER_ORDER = {
-    "min",
-    "max",
-    "minimum",
-    "maximum",
-    "gcd",
-    "lcm",
-    "isclose",
-    "suppress",
-}  # exchanged, nothing changes
+EITHER_ORDER = {"min", "max", "minimum", "maximum", "gcd", "lcm", "isclose", "suppress"}  # exchanged, nothing changes
 NOT_EXCHANGED = {"isinstance", "issubclass", "getattr", "hasattr", "setattr", "cast", "require"}  # nothing would run
 LOGS = {"debug", "info", "warning", "error", "exception", "log"}
 
@@ -291,13 +282,9 @@ class Copy:
         """The exit code, None after the limit, and the output."""
         with tempfile.TemporaryFile("w+") as out:
             process = subprocess.Popen(
-                [*CONFINED, *words],
-                cwd=self.folder,
-                env=self._environment,
-                stdout=out,
-                stderr=out,
+                [*CONFINED, *words], cwd=self.folder, env=self._environment, stdout=out, stderr=out,
                 start_new_session=True,
-            )
+            )  # fmt: skip
             try:
                 code: int | None = process.wait(limit_s)
             except subprocess.TimeoutExpired:
@@ -363,13 +350,11 @@ def core() -> list[str]:
 
 def main() -> int:
     """Print the share of each room, and write all outcomes; 1 if a room sees less than eight of ten."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--seed", type=int, nargs="+", default=[7])
     parser.add_argument("--rooms", nargs="+", default=core(), metavar="ROOM")
     parser.add_argument("--changes", type=int, default=10, help="of each room, for each seed")
     parser.add_argument("--jobs", type=int, default=1, help="copies whose tests run at the same time")
-    parser.add_argument("--out", type=Path, help="what it has of other rooms and seeds stays")
-    parser.add_argument("--commit")
     options = parser.parse_args()
     rooms: dict[str, Any] = {}
     if options.out and options.out.exists():

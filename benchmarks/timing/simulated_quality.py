@@ -11,15 +11,13 @@ stdout; exit code 1 if a target is missed. Takes 0.2 s per selection.
 
 from __future__ import annotations
 
-import argparse
 import bisect
 import math
 import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from tests.simulated_device import (
@@ -33,7 +31,7 @@ from tests.simulated_device import (
     wilson,
 )
 
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 from benchmarks.pages.tables import selection_table
 from benchmarks.timing.unverified import searched, unverified
 from triton_ops import ConfigSpace
@@ -169,24 +167,18 @@ class Grade:
         regret: By which share the winner's true time exceeds the best.
         outside: Whether the winner is outside of the true tie set: in this process slower than the best by more than
             the indifference zone, and the 0.1 % to which an oracle of hundreds of rounds resolves its edge.
-        beyond: Whether it is outside of the zone alone.
         behind_default: Whether the default is truly faster in this process, by more than the zone.
         differs: Whether a finalist was declared different from itself.
         share: Device time, over that of do_bench.
-        finalists: How many were raced.
-        rounds: How often.
         winner: Text of the winner.
         ties: Texts of those that it tied with.
     """
 
     regret: float
     outside: bool
-    beyond: bool
     behind_default: bool
     differs: bool
     share: float
-    finalists: int
-    rounds: int
     winner: str
     ties: tuple[str, ...]
 
@@ -207,16 +199,12 @@ def graded(
     known = ground.kernels
     winner, itself = known[outcome.winner.config], outcome.itself
     behind = winner.own_ms / min(kernel.own_ms for kernel in known.values()) - 1
-    finals = [trial.final for trial in outcome.trials if trial.final is not None]
     return Grade(
         regret=winner.true_ms / min(kernel.true_ms for kernel in known.values()) - 1,
         outside=behind > INDIFFERENCE + RESOLUTION,
-        beyond=behind > INDIFFERENCE,
         behind_default=winner.own_ms > known[ground.default].own_ms * (1 + INDIFFERENCE),
         differs=itself is not None and abs(itself.centre) > max(INDIFFERENCE, itself.margin),
         share=ground.device.busy_s / (configs * DO_BENCH_S),
-        finalists=len(finals),
-        rounds=max(final.rounds for final in finals),
         winner=outcome.winner.config.text,
         ties=tuple(config.text for config in outcome.ties),
     )
@@ -288,22 +276,15 @@ def summary(grades: Sequence[Grade]) -> dict:
     count = len(grades)
     good = sum(grade.regret <= GOOD for grade in grades)
     regrets = sorted(grade.regret for grade in grades)
-    costs = sorted(grade.share for grade in grades)
     return {
         "selections": count,
         "within_1pct": good,
-        "wilson_low": wilson(good, count).low,
         "regret_mean": statistics.mean(regrets),
         "regret_p95": regrets[math.ceil(0.95 * count) - 1],
         "regret_max": regrets[-1],
         "outside_tie_set": sum(grade.outside for grade in grades) / count,
-        "beyond_zone": sum(grade.beyond for grade in grades) / count,
-        "behind_default": sum(grade.behind_default for grade in grades) / count,
         "aa_false_positive": sum(grade.differs for grade in grades) / count,
-        "finalists": statistics.median(grade.finalists for grade in grades),
-        "rounds": statistics.median(grade.rounds for grade in grades),
-        "share_of_do_bench": statistics.mean(costs),
-        "share_of_do_bench_max": costs[-1],
+        "share_of_do_bench": statistics.mean(grade.share for grade in grades),
     }
 
 
@@ -344,26 +325,17 @@ def shortfalls(figures: Mapping[str, Mapping]) -> list[str]:
 
 def main() -> int:
     """Grade, write and print; 1 if a target is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=40, help="selections per space and disturbance")
     parser.add_argument("--disturbances", nargs="*", default=list(DISTURBANCES), choices=DISTURBANCES)
     parser.add_argument("--spaces", nargs="*", default=list(SHAPES), choices=SHAPES)
-    parser.add_argument("--out", type=Path, help="where to write all figures as JSON")
     options = parser.parse_args()
     shapes = {name: SHAPES[name] for name in options.spaces}
     figures = {name: condition(DISTURBANCES[name], shapes, options.repeats) for name in options.disturbances}
-    document = {
-        **headed(f"python -m benchmarks.timing.simulated_quality --repeats {options.repeats}", None),
-        "configs": CONFIGS,
-        "repeats": options.repeats,
-        "effort": asdict(EFFORT),
-        "resolution": RESOLUTION,
-        "noise": {"default": asdict(Noise()), "power-capped": asdict(POWER_CAPPED)},
-        "disturbances_are": {name: asdict(DISTURBANCES[name]) for name in figures},
-        "shortfalls": shortfalls(figures),
-        "pooled": pooled(figures),
-        "disturbances": figures,
-    }
+    document = headed(
+        f"python -m benchmarks.timing.simulated_quality --repeats {options.repeats}", options.commit, configs=CONFIGS,
+        repeats=options.repeats, shortfalls=shortfalls(figures), pooled=pooled(figures), disturbances=figures,
+    )  # fmt: skip
     if options.out is not None:
         save(options.out, document)
     print(selection_table(document))

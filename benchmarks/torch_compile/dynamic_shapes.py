@@ -16,12 +16,10 @@ device against the best config of each size. The file is written after each way;
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,7 +27,7 @@ import triton
 import triton.language as tl
 
 import triton_ops
-from benchmarks.document import headed, save
+from benchmarks.document import headed, parser_of, save
 
 N = K = 4096
 TUNED = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -176,10 +174,8 @@ def with_ratios(by_way: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any
 
 def main() -> None:
     """Measure, compare, and write."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--limit-s", type=float, default=3600.0, help="begin with no further way after so many seconds")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--commit")
     options = parser.parse_args()
     end = time.monotonic() + options.limit_s
     times = measured((*TUNED, *ASKED))
