@@ -107,6 +107,7 @@ def compile_command(
         tell(f"no --shape: compiling for {problem.label}")
     question.space.check_filled(typed.space)
     start = time.perf_counter()
+    # one by one, each once it is needed: all at a time would share the CPUs
     pools = (CompilePool(compiler, workers=jobs, timeout_s=timeout_s) for compiler in compilers)
     expected = {goal.arch: _expectations(question, pool, spec) for (goal, spec), pool in zip(goals, pools, strict=True)}
     elapsed_s = time.perf_counter() - start
@@ -152,6 +153,7 @@ def _expectations(question: ModelQuestion, opened: CompilePool, spec: DeviceSpec
     """Every config, compiled, with what the model expects of it on a device that it knows."""
     configs = list(question.space)
     with opened as pool:
+        # those that rules defer too, since their figures are asked for
         futures = [pool.submit(config, anyway=True) for config in configs]
         compiled = (future.result() for future in followed(futures, len(futures), "configs"))
         results = {one.config: one for one in compiled}

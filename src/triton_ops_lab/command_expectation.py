@@ -162,7 +162,7 @@ def _advice(image: Portrait) -> dict[str, str]:
 def explain_command(
     target: Annotated[TypedTarget, "text shape dtype arg config gpu"],
     measured_ms: Annotated[
-        float | None, option("--measured", "A time that you measured: how near to the limit?", "MS")
+        float | None, option("--measured", "Your own time of it, to see how near it is to the limit.", "MS")
     ] = None,
     pipeline: Annotated[bool, option("--pipeline", "Draw the pipeline for one to five stages.")] = False,
     shows_space: Annotated[bool, option("--space", "Say what may be tuned, read from the kernel, and why.")] = False,
@@ -174,7 +174,7 @@ def explain_command(
     needed with --gpu, or for --space.
 
     The rows `read:` say what the kernel's launches do, and a row `but` where a declaration says something else. A
-    device of an architecture that the model does not know has no expected time. Exit code 2: nothing can be told of
+    device of an architecture that the model does not know has no expected time. Exit code 2: nothing is known of
     the kernel; 3: no such device is in the table. --space compiles nothing.
     """
     if measured_ms is not None and not 0 < measured_ms < math.inf:
@@ -254,7 +254,7 @@ def rank_command(
     target: Annotated[TypedTarget, "text shape dtype arg space gpu"],
     top: Annotated[int | None, option("--top", "Configs to show; default 20, with --json all.", "N", min=1)] = None,
     every: Annotated[bool, option("--all", "Compile and show every config, so that no time is guessed.")] = False,
-    jobs: Annotated[int | None, option("--jobs", "Processes that read; default one for each CPU.", "N", min=1)] = None,
+    jobs: Annotated[int | None, option("--jobs", "Processes that compile; default one per CPU.", "N", min=1)] = None,
     cache_dir: str | None = None,
 ) -> Facts:
     """Rank every config of TARGET by the time that the model expects, the shortest first.

@@ -102,8 +102,8 @@ class NcuRequest:
         if self.metrics not in SETS:
             raise SettingsError(f"there is no set {self.metrics!r}", hint=f"one of {', '.join(SETS)}")
         if self.skip < 0 or (self.launches is not None and self.launches < 1):
-            message = f"{self.launches} launches after {self.skip} are none to profile"
-            raise SettingsError(message, hint="such as --launches 3 --skip 10")
+            message = f"--skip is {self.skip} and --launches {self.launches}; they must be 0 or more and 1 or more"
+            raise SettingsError(message, hint="such as --skip 10 --launches 3")
 
     def command(self, ncu: str = "ncu") -> list[str]:
         """The command line that profiles the program with its child processes."""
@@ -148,7 +148,7 @@ Flops = Annotated[float, option("--flops", "Operations of one launch, if they we
 FlopsDtype = Annotated[str | None, option("--dtype", "Of the operands of --flops.", "DTYPE")]
 Program = Annotated[list[str], option("PROGRAM...", "The program to profile, after `--`.")]
 Metrics = Annotated[str, option("--set", f"One of {', '.join(SETS)}.", "SET")]
-Skip = Annotated[int, option("--skip", "Launches to leave out at first.", "N")]
+Skip = Annotated[int, option("--skip", "Launches to skip at the start.", "N")]
 Launches = Annotated[int | None, option("--launches", "Launches to profile; default all.", "N")]
 FewLaunches = Annotated[int, option("--launches", "Launches that the counters are of.", "N")]
 Target = Annotated[TypedTarget, "text shape dtype", {"text": "An operation, or a function that needs no arguments."}]

@@ -65,7 +65,7 @@ def replay_command(
         ),
     ] = f"{PreviewAllowance.first},{PreviewAllowance.each}",
     undeclared: Annotated[
-        bool, option("--undeclared", "Search by what was read of the kernel, as if none had declared work.")
+        bool, option("--undeclared", "Pass over declared work, and search by what was read of the kernel.")
     ] = False,
     live: Annotated[
         bool, option("--live", "Simulate whole tunes, with compilers, noise and the search's own end.")
@@ -78,14 +78,14 @@ def replay_command(
         int, option("--compilers", "Processes that compile in simulated tunes.", "N", min=1)
     ] = LiveConditions.compilers,
 ) -> Facts:
-    """Let a search loose on recorded spaces, where every time is known, and say how near it comes to the optimum.
+    """Run a search on recorded spaces, where every time is known, and say how near it comes to the optimum.
 
     A fraction of 0.95 after 25 evaluations: the best of the first 25 configs asked for takes 1 / 0.95 of the time of
     the best there is. Configs that fail count as evaluations; previews, which are only compiled, do not.
 
     RECORDING is what `triton-ops record` wrote, a cache file of Kernel Tuner, or a run log. The table has the mean
-    fraction after each number of evaluations, and the evaluations until a config within 5 % and within 1 % was
-    found: the median, and what nine tenths of the runs needed.
+    fraction after each number of evaluations, and the evaluations until a config within 5 % and within 1 % of
+    the optimum was found: the median, and what nine tenths of the runs needed.
 
     --live runs the whole loop on a simulated clock, with compilers, noise and the search's own end. Its table has
     the share of tunes within 1 % of the optimum, the mean and the worst loss, trials, seconds, and why searches
@@ -180,7 +180,7 @@ def record_command(
     """
     if not out.name.endswith(".json.gz"):
         raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=f"write {out}.json.gz")
-    if not out.absolute().parent.is_dir():
+    if not out.absolute().parent.is_dir():  # before the space is measured, which may take hours
         raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
     try:
         tuned = target.tuned(target.load())

@@ -158,7 +158,7 @@ def _simulation(fields: Mapping[str, str]) -> Simulation:
     texts = fields.get("extents", "").split(",")
     for name, text in zip(workload.operation.extents, texts, strict=False):
         if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST)) and 1 <= int(text) <= LARGEST):
-            raise SettingsError(f"{name} must be a whole number from 1 to {LARGEST:,}")
+            raise SettingsError(f"{name} is {text[:20]!r}; it must be a whole number from 1 to {LARGEST:,}")
     return simulate(
         workload, device_spec(fields.get("device", "")), shape=list(map(int, texts)), dtype=fields.get("dtype"),
         configs=configs,
@@ -297,10 +297,10 @@ def simulate_command(
         list[str] | None, option("--config", "A config; repeat it. Default: five textbook configs.", "NAME=V,NAME=V")
     ] = None,
     space: list[str] | None = None,
-    whole: Annotated[bool, option("--whole", "Rank the whole space, as of a TARGET always.")] = False,
+    whole: Annotated[bool, option("--whole", "Rank a workload's whole space; a TARGET's always is.")] = False,
     top: Annotated[int, option("--top", "Configs to show.", "N", min=1)] = _SHOWN,
     why: Annotated[int, option("--why", "The config to explain.", "RANK", min=1)] = 1,
-    over: Annotated[str | None, option("--over", "Also compare the configs at other sizes of it.", "EXTENT")] = None,
+    over: Annotated[str | None, option("--over", "Compare the configs at sizes of this extent too.", "EXTENT")] = None,
     recording: Annotated[
         list[Path] | None, option("--recording", "A recorded space to lay over the prediction; repeat it.", "FILE")
     ] = None,
@@ -308,7 +308,7 @@ def simulate_command(
         bool, option("--undeclared", "Use what was read of a recorded kernel, even where work is declared.")
     ] = False,
     jitter: Annotated[
-        float, option("--jitter", "Disturb the expected times, to see what stays.", "SHARE", min=0, max=1)
+        float, option("--jitter", "Random factor on each time, to see which ranks stay.", "SHARE", min=0, max=1)
     ] = 0.0,
     seed: Annotated[int, option("--seed", "The seed of --jitter.", "N")] = 0,
     html: Annotated[Path | None, option("--html", "Write a page with rankings at named sizes instead.", "FILE")] = None,

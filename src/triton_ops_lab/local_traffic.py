@@ -37,6 +37,7 @@ class LocalTraffic:
         widths: dict[str, list[int]] = {"load": [], "store": []}
         for _, match in matches:
             parts = (match["parts"] or "").split(".")
+            # 4 bytes of an instruction without a width in its name
             width = int(match["bytes"] or next((_WIDTHS[part] for part in parts if part in _WIDTHS), 4))
             widths["load" if (match["sass"] or match["amd"]) in ("LDL", "Reload") else "store"].append(width)
         inside = len(loop_lines(text) & {at for at, _ in matches})

@@ -95,8 +95,8 @@ class ModelQuestion:
                 message = "shape and dtype belong to an Operation"
                 raise KernelTypeError(message, hint="pass the kernel's own arguments in args")
             if space is None:
-                message = "there is no space: the configs of a kernel are not known"
-                raise SpaceError(message, hint="space={'BLOCK': [64, 128]}")
+                message = f"no space is given, and {target.name} has none of its own"
+                raise SpaceError(message, hint="give one: space={'BLOCK': [64, 128]}")
             kernel, arguments = target, Arguments(tuple(args), dict(kwargs or {}))
             name, work, configs = kernel.name, None, ConfigSpace.from_user(space)
         kernel.check(configs.tunables, arguments.described(light=True))
@@ -379,7 +379,7 @@ def expectations(
         with CompilePool(compiler, workers=jobs) as pool:
             readings = question.readings(configs, pool, machine)
             if readings.silent and not question.declared:
-                raise TargetError(f"the model says nothing: {readings.silent}", hint=NO_FORECAST)
+                raise TargetError(f"the model makes no forecast: {readings.silent}", hint=NO_FORECAST)
             expecter = Expecter(question, spec, readings, compiler)
             answers = {config: expecter.guess(config) for config in configs}
             for _ in range(_ROUNDS):  # what is compiled may take longer than guessed, and others are the fastest then

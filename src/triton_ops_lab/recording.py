@@ -56,7 +56,7 @@ def record(
     passes_trials = [{trial.config: trial for trial in result.trials} for result in results]
     work = None if operation.work is None else operation.work(problem)
     inferred = _inferred(operation, configs, shape, dtype, results[0].device)
-    # Shapes, dtypes, words and flags decide the distance to other problems (`search/place.py`).
+    # Shapes, dtypes, words and flags decide the distance to other problems (`ProblemPlace` of `search`).
     tensors = {name: {"shape": list(spec.shape), "dtype": spec.dtype} for name, spec in problem.specs.items()}
     choices = {name: value for name, value in problem.arguments if isinstance(value, (str, bool))}
     return {

@@ -90,11 +90,11 @@ def sweep(
         raise TargetError(message, hint="take another config")
     if figures.residents is None or not figures.residents.blocks or figures.resources is None:
         why = explained.compiled.reason if explained.compiled is not None else explained.silent
-        raise TargetError(f"how many blocks fit cannot be told: {why}", hint="triton-ops explain says more")
+        raise TargetError(f"how many blocks fit is not known: {why}", hint="triton-ops explain says what is")
     is_declared = first.declared and Machine.of(spec) is not None
     if not is_declared and len(shapes) > MOST_READ:
         message = f"{len(shapes)} shapes are too many for a kernel whose grid must be read"
-        raise SettingsError(message, hint=f"at most {MOST_READ}")
+        raise SettingsError(message, hint=f"take a larger step: {MOST_READ} shapes at most")
     at_once = figures.residents.blocks * spec.units
     points = []
     for extent, one in zip(extents, shapes, strict=True):
@@ -129,7 +129,7 @@ def _programs(expected: ModelQuestion, config: Config, spec: DeviceSpec) -> int:
     with CompilePool(expected.compiler(spec), workers=1, reuse=True) as pool:
         work = pool.read(config).result()
     if not work.launches:
-        raise TargetError(f"the grid cannot be told: {work.silent}", hint="triton-ops explain says more")
+        raise TargetError(f"the grid is not known: {work.silent}", hint="triton-ops explain says what is")
     return max(launch.programs for launch in work.launches)
 
 

@@ -62,6 +62,7 @@ class SizePoint:
 
 def series(extents: Sequence[int], axis: int, count: int) -> list[list[int]]:
     """Problems that differ along one axis in round extents, two an octave, from a sixteenth of its extent on."""
+    # 1, 1.5, 2, 3, 4, 6 … times the first, a power of two; of small ones some come twice
     begin = 1 << max(extents[axis] // 16, 1).bit_length() - 1
     values = [begin * 2 ** (at // 2) * (2 + at % 2) // 2 for at in range(count)]
     rising = [value for at, value in enumerate(values) if at == 0 or value > values[at - 1]]
@@ -299,7 +300,7 @@ def ill_formed(config: Mapping[str, Any], least: Mapping[str, int]) -> str:
     counts = {**powers, **{name: config.get(name, 1) for name in ("num_stages", "GROUP_M", "SPLIT")}}
     for name, value in counts.items():
         if not _is_count(value):
-            return f"{name} must be a whole number of 1 or more"
+            return f"{name} is {value!r}; it must be a whole number of 1 or more"
     for name, value in powers.items():
         if value.bit_count() > 1:
             return f"{name} is {value}, which is no power of two"
@@ -310,8 +311,9 @@ def ill_formed(config: Mapping[str, Any], least: Mapping[str, int]) -> str:
     if powers["BM"] * powers["BN"] > _ELEMENTS:
         return f"a tile of {config['BM']} by {config['BN']} has more than {_ELEMENTS:,} elements"
     if config.get("ALGORITHM", "tiles") not in _ALGORITHMS:
-        return f"ALGORITHM is none of {', '.join(_ALGORITHMS)}"
-    return "" if _is_count(config.get("PROGRAMS", 0), 0) else "PROGRAMS must be a whole number"
+        return f"ALGORITHM is {config['ALGORITHM']!r}; it must be one of {', '.join(_ALGORITHMS)}"
+    programs = config.get("PROGRAMS", 0)
+    return "" if _is_count(programs, 0) else f"PROGRAMS is {programs!r}; it must be a whole number of 0 or more"
 
 
 def _is_count(value: Any, least: int = 1) -> bool:

@@ -46,6 +46,7 @@ def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> t
     Values of tunables are taken from its space where they are listed; `size` tells the size of its accumulator or tile.
     """
     warps, stages = warps_and_stages(config)
+    # a block has so many threads at most, and warps are a power of two
     doublings = (target.threads_per_block // target.warp_size // warps).bit_length()
     more_warps = (Config({**config, "num_warps": warps << times}) for times in range(1, doublings))
     fewer_stages = (Config({**config, "num_stages": fewer}) for fewer in (2, 1) if fewer < stages)
@@ -82,7 +83,7 @@ def _half_tile(config: Config, space: ConfigSpace, size: SIZE) -> Config | None:
     for value, _, name in sorted(sides, reverse=True):
         listed = space.tunables[name].values
         smaller = [one for one in listed if isinstance(one, int) and not isinstance(one, bool) and one < value]
-        less = max(smaller, default=value // 2 if value % 2 == 0 else 0)  # half of it where none is listed
+        less = max(smaller, default=value // 2 if value % 2 == 0 else 0)  # half of it where no smaller one is listed
         if less < _LEAST_SIDE:
             continue
         shorter = Config({**config, name: less})

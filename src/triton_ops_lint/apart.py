@@ -92,7 +92,7 @@ def lint_apart(target: Any, options: LintOptions, *, with_torch: bool = False) -
     Cost: as `lint`, and 0.5 s for the imports of a new process.
     """
     by_value = isinstance(target, Operation) and not options.run  # its file may ask for a driver; a run imports it
-    with TargetError.when("no other process can read it", "", TritonKernelError):
+    with TargetError.when("no other process can read the target", "", TritonKernelError):
         packed = Packed.of(target, by_value=by_value)
     confined = isinstance(target, str) and not options.run
     words = (target,) if isinstance(target, str) else None  # a file is read in the same way by every program
@@ -102,7 +102,7 @@ def lint_apart(target: Any, options: LintOptions, *, with_torch: bool = False) -
             reply = _readers.ask(request, LintReply, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, words)
         except WorkerLostError as error:
             if error.during in request.omissions or len(request.omissions) == _MOST_LOST:
-                raise TargetError(f"no process can read it: {error}", hint=_HINT) from error
+                raise TargetError(f"no process can read the target: {error}", hint=_HINT) from error
             request = replace(request, omissions={**request.omissions, error.during: str(error)})
             continue
         if isinstance(reply.report, TritonKernelError):

@@ -313,6 +313,6 @@ def _fingerprints(findings: Iterable[Finding]) -> dict[Finding, str]:
         line = next(iter(text_if_readable(Path(one.file)).splitlines()[one.line - 1 :]), "")
         words = "\0".join((one.rule, _address(one.file)["uri"], one.kernel, line.strip()))
         digest = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        counts[digest] += 1
+        counts[digest] += 1  # equal lines of a kernel are told apart by their order
         prints[one] = f"{digest}:{counts[digest]}"
     return prints

@@ -172,7 +172,7 @@ def checked_options(
 ) -> LintOptions:
     """The options of a lint; raises TargetError or DeviceError for a rule or a GPU that is not known."""
     if run and no_run:
-        raise TargetError("a target cannot be run and not be run", hint="leave one of --run and --no-run out")
+        raise TargetError("`run` and `no_run` exclude each other", hint="leave one of them out (--run, --no-run)")
     unknown = [name for name in rules or () if name not in _IDS]
     if unknown:
         raise TargetError(
@@ -235,6 +235,7 @@ def _report_of(target: Any, options: LintOptions, earlier_reports: KeptReports, 
         place = earlier_reports.place(target, root, options)
         report = earlier_reports.read(place, file, root)
         if report is None:
+            # a process that reads many files imports torch once for all, before it is copied
             report, sources = lint_apart(target, options, with_torch=is_one_of_many and _names(file, b"torch"))
             if sources is not None:
                 earlier_reports.write(place, file, root, report, sources)

@@ -40,7 +40,7 @@ class Island:
         name = f"{package}.{path.stem}" if package else path.stem
         self._module = ModuleType(name)
         self._module.__file__ = str(path)
-        self._module.__dict__["__package__"] = package
+        self._module.__dict__["__package__"] = package  # which relative imports need
         self._visited: set[int] = set()
         self._definitions: dict[str, list[int]] = {}
         for at, statement in enumerate(self.tree.body):
@@ -65,7 +65,7 @@ class Island:
 
     def _need(self, names: Iterable[str]) -> None:
         for at in sorted(self._places(names) - self._visited):
-            if at in self._visited:
+            if at in self._visited:  # meanwhile, by a statement before it
                 continue
             self._visited.add(at)
             statement = self.tree.body[at]
@@ -89,6 +89,7 @@ class Island:
                         self._module.__dict__.pop(name, None)
                 raise LostStepError(f"{where} is not run: {why}")
             stand_in = standing_in(Target.named(COMPILED_FOR), lambda *_launch: None)
+            # under the file's own name and lines, by which Triton finds the source of a kernel
             with _importable_neighbours(self.path), _compiled_kernels(), stand_in:
                 exec(compile(ast.Module([statement], []), str(self.path), "exec"), self._module.__dict__)
 
@@ -108,6 +109,7 @@ class Island:
             return {alias.asname: module} if alias.asname else {top: sys.modules[top]}
         bound = alias.asname or alias.name
         place = module_file(self.path, self._package, statement.level, statement.module or "")
+        # Of a neighbour only what is asked for is run; its module is imported where that does not give the name.
         if place is not None and alias.name != "*" and self._depth < _DEEPEST:
             with contextlib.suppress(LookupError):
                 return {bound: island_of(place, self._depth + 1).value(alias.name)}
@@ -244,7 +246,7 @@ def _importable_neighbours(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.path[:] = before
+        sys.path[:] = before  # whatever the file's own code has done to it
 
 
 @contextlib.contextmanager

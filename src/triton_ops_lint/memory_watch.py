@@ -120,10 +120,10 @@ class Region:
         """A place of `width` bytes that is no argument's, in words."""
         ours = self.own.nonzero()[0]
         if not len(ours):
-            return "though it has none"
+            return "beside one without elements"
         if offset < ours[0]:
             return f"{-(-(int(ours[0]) - offset) // width)} before its first"
-        return f"{(offset - int(ours[-1]) - 1) // width + 1} past its last" if offset > ours[-1] else "in a gap of it"
+        return f"{(offset - int(ours[-1]) - 1) // width + 1} past its last" if offset > ours[-1] else "between its rows"
 
 
 def regions_of(tensors: Mapping[str, Any]) -> list[Region]:
@@ -139,7 +139,7 @@ def regions_of(tensors: Mapping[str, Any]) -> list[Region]:
             by_start[start] = Region(name, start, own)
     regions = sorted(by_start.values(), key=lambda one: one.start)
     for number, region in enumerate(regions, start=1):
-        region.shift = number << _SHIFT_BITS
+        region.shift = number << _SHIFT_BITS  # from 1 on: what has none was not made of an argument
     return regions
 
 

@@ -47,7 +47,7 @@ def is_plain_import(name: str, bound: str) -> bool:
 def why_not_plain(statement: ast.stmt, values: Mapping[str, Any]) -> str:
     """Words for what a statement does beyond saying what it is, where names have these values; empty if nothing."""
     if not isinstance(statement, _STATEMENTS):
-        return "it is no assignment of a name and no kernel"
+        return "it is neither an assignment to a name nor a kernel"
     if isinstance(statement, ast.FunctionDef) and not statement.decorator_list:
         return "it is a function that is no kernel"
     targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -57,6 +57,7 @@ def why_not_plain(statement: ast.stmt, values: Mapping[str, Any]) -> str:
     within = {id(one.value) for one in nodes if isinstance(one, ast.Attribute)}
     own = {one.arg for one in nodes if isinstance(one, ast.arg)}
     own |= {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    # its own names first: what the file gave them before is not what they are here
     whys = (_why_not(node, {**dict.fromkeys(own), **values}, within) for node in nodes)
     return next(filter(None, whys), "")
 
@@ -64,9 +65,9 @@ def why_not_plain(statement: ast.stmt, values: Mapping[str, Any]) -> str:
 def _why_not(node: ast.AST, values: Mapping[str, Any], within: set[int]) -> str:
     """As `why_not_plain`, of one node, where a name that the statement itself gives a value has None."""
     if isinstance(node, _NEVER):
-        return f"it has {type(node).__name__} in it"
+        return f"it contains {type(node).__name__}"
     if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
-        return f"it asks for {node.attr}"
+        return f"it reads the private attribute {node.attr}"
     if not isinstance(node, (ast.Attribute, ast.Name)) or id(node) in within:
         return ""
     root, *names = dotted_name(node).split(".")

@@ -56,5 +56,5 @@ class Workers:
                 worker.kill()
             raise
         finally:
-            if worker.alive:
+            if worker.alive:  # its copy has answered, so that it is as it was
                 self._idle.put(worker, self._program, worker.pid)

@@ -35,15 +35,15 @@ class TuneOptions:
         str, "--effort", "expected, race, quick, full or exhaustive; default TRITON_OPS_EFFORT or quick.", "WORD"
     ))  # fmt: skip
     search: searches.AnySearch | None = field(default=None, metadata=_typed(
-        str, "--search", "auto, random, exhaustive, …; default by effort.", "WORD"
+        str, "--search", "auto, ranked, random, exhaustive, local, coordinate, optuna; default by effort.", "WORD"
     ))  # fmt: skip
     trials: int | None = field(default=None, metadata=_typed(int, "--trials", "Most trials; default by effort.", "N"))
     budget_s: float | None = field(default=None, metadata=_typed(
-        float, "--budget-s", "Most seconds of the whole; default by effort, for a list none.", "S"
+        float, "--budget-s", "Limit of seconds for the whole; default by effort, for a list none.", "S"
     ))  # fmt: skip
-    seed: int = field(default=0, metadata=_typed(int, "--seed", "Of orders and inputs.", "N"))
+    seed: int = field(default=0, metadata=_typed(int, "--seed", "Seed of orders and of made-up inputs.", "N"))
     isolate: bool | None = field(default=None, metadata=_typed(
-        bool, "--isolate/--inline", "Try configs in a process of their own; default for Triton on a GPU."
+        bool, "--isolate/--inline", "Try configs in a process of their own (default for Triton on a GPU), or here."
     ))  # fmt: skip
     force: bool = field(default=False, metadata=_typed(bool, "--force", "Search again even if the winner is known."))
     transfer: bool = field(default=True, metadata=_typed(

@@ -181,7 +181,7 @@ def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
     """Loads of what a neighbouring program stores in the same launch."""
     facts, terms = variant.facts, variant.facts.terms
     stores = [one for one in facts.accesses if one.kind == "store" and one.root.argument and not one.loops]
-    own = {(one.root, one.offset) for one in stores}
+    own = {(one.root, one.offset) for one in stores}  # which a program may read before it stores there
     for load in (one for one in facts.accesses if one.kind == "load" and not one.loops):
         for store in stores if (load.root, load.offset) not in own else ():  # else it stores them too
             if load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:

@@ -77,6 +77,7 @@ def _carried_sums(facts: KernelFacts) -> Iterator[tuple[Fact, str, bool]]:
             continue
         rounds = "each iteration of the loop rounds its sum to 16 bits"
         where = f"the loop carries its sum as {element}" if element in _LOW else rounds
+        # bfloat16 holds 8 bits of a number, float16 holds 11
         digits = 256 if "bf16" in (narrow, element) else 2048
         words = f"{where}, so that every iteration loses what is below 1/{digits} of it"
         yield loop, words, element not in _LOW or (carried.begin.name != "load" and _of_product(carried.next))

@@ -63,17 +63,17 @@ def test_a_whole_space_agrees_with_what_was_measured_on_an_h200():
     ("changed", "reason"),
     [
         ({"BM": 96}, "BM is 96, which is no power of two"),
-        ({"BM": 0}, "BM must be a whole number of 1 or more"),
-        ({"BM": "x"}, "BM must be a whole number of 1 or more"),
+        ({"BM": 0}, "BM is 0; it must be a whole number of 1 or more"),
+        ({"BM": "x"}, "BM is 'x'; it must be a whole number of 1 or more"),
         ({"BK": 8}, "BK is 8; the product needs 16 or more"),
         ({"num_warps": 3}, "num_warps is 3, which is no power of two"),
         ({"num_warps": 64}, "64 warps are more than 1024 threads, the most of one block"),
-        ({"num_stages": 0}, "num_stages must be a whole number of 1 or more"),
+        ({"num_stages": 0}, "num_stages is 0; it must be a whole number of 1 or more"),
         ({"BM": 4096, "BN": 4096}, "a tile of 4096 by 4096 has more than 1,048,576 elements"),
         ({"num_stages": 9}, "needs 294,912 bytes of shared memory per block; the limit is 232,448"),
-        ({"ALGORITHM": "split"}, "ALGORITHM is none of tiles, persistent, split_k, stream_k"),
-        ({"PROGRAMS": -1}, "PROGRAMS must be a whole number"),
-        ({"GROUP_M": 0}, "GROUP_M must be a whole number of 1 or more"),
+        ({"ALGORITHM": "split"}, "ALGORITHM is 'split'; it must be one of tiles, persistent, split_k, stream_k"),
+        ({"PROGRAMS": -1}, "PROGRAMS is -1; it must be a whole number of 0 or more"),
+        ({"GROUP_M": 0}, "GROUP_M is 0; it must be a whole number of 1 or more"),
     ],
 )
 def test_a_config_that_cannot_run_is_last_and_says_why(changed, reason):

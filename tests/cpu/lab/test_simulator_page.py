@@ -271,9 +271,9 @@ def test_another_config_of_a_file_is_explained(page):
 def test_what_makes_no_sense_is_said_and_the_last_ranking_stays(served):
     before = served.inner_text("#advice")
     for at, text, message in (
-        (0, "0", "M must be a whole number from 1 to 2,147,483,647."),
-        (1, "1.5", "N must be a whole number"),
-        (2, "", "K must be a whole number"),
+        (0, "0", "M is '0'; it must be a whole number from 1 to 2,147,483,647."),
+        (1, "1.5", "N is '1.5'; it must be a whole number"),
+        (2, "", "K is ''; it must be a whole number"),
     ):
         answered(served, lambda at=at, text=text: served.fill(f"#extent-{at}", text))
         assert served.inner_text("#problem").startswith(message)
@@ -302,7 +302,7 @@ def test_configs_that_cannot_run_say_why(served):
     rows = served.locator("#places td.reason").all_inner_texts()
     assert rows[0] == "BM is 96, which is no power of two"
     assert rows[1].startswith("needs 524,288 bytes of shared memory per block")
-    assert rows[2] == "BK must be a whole number of 1 or more"
+    assert rows[2].endswith("it must be a whole number of 1 or more")
     assert served.inner_text("#advice").startswith("None of the 3 configs can run here")
     assert not served.is_visible("#knob-section")
 
@@ -386,7 +386,7 @@ def test_the_command_serves_the_page_until_it_is_interrupted():
             "workload=gemm&extents=1,2,3&device=A100-SXM4-80GB&dtype=fp8",
             "The model makes no forecast: the device has no",
         ),
-        (f"workload=gemm&extents={'9' * 5000},2,3&device=H200", "M must be a whole number"),
+        (f"workload=gemm&extents={'9' * 5000},2,3&device=H200", "M is '99999999999999999999'; it must be"),
         ("workload=gemm&extents=1,2,3&device=H200&source=own&own=BM%3Dnan BN%3D1 BK%3D1", "Line 1: tunable 'BM' has"),
         ("&".join(f"a{at}=1" for at in range(20)), "The question cannot be read"),
     ],

@@ -163,7 +163,7 @@ def test_a_kernel_needs_no_space_but_its_config():
     assert report.tried[0].verdict == CURES
     with pytest.raises(ConfigValueError, match="config is 3; it must be a mapping"):
         cure_spills(norm, (x, x, 1024, 1e-5), config=3, arch="sm_90")
-    with pytest.raises(SpaceError, match="there is no space"):
+    with pytest.raises(SpaceError, match="no space is given"):
         cure_spills(norm, (x, x, 1024, 1e-5), arch="sm_90")
 
 

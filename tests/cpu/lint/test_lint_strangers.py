@@ -129,5 +129,5 @@ def test_a_launch_is_not_asked_for_without_a_run(cli, tmp_path):
     ran = cli("lint", f"{tmp_path}/one.py:copied@launch", "--no-run")
     assert (ran.code, "runs its file" in ran.err) == (2, True)
     assert cli("lint", tmp_path / "one.py", "--no-run", "--run").code == 2
-    with pytest.raises(TargetError, match="cannot be run"):
+    with pytest.raises(TargetError, match="exclude each other"):
         lint(tmp_path / "one.py", run=True, no_run=True)

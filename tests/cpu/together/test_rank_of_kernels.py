@@ -39,7 +39,7 @@ def test_declared_work_ranks_a_whole_space_in_order():
     ("call", "error", "said"),
     [
         (lambda: rank(NORM, (X, X, 1024, 1e-5), space=SPACE, gpu="Abacus"), DeviceError, "no device 'Abacus'"),
-        (lambda: rank(NORM, (X, X, 1024, 1e-5), gpu=H200), SpaceError, "there is no space"),
+        (lambda: rank(NORM, (X, X, 1024, 1e-5), gpu=H200), SpaceError, "no space is given"),
         (lambda: rank(NORM, (X, X, 1024, 1e-5), space={"WIDTH": [1]}, gpu=H200), UnknownTunableError, "WIDTH"),
         (lambda: rank(NORM, (X,), space=SPACE, gpu=H200), KernelTypeError, "needs a value for y, columns, eps"),
         (lambda: rank(NORM, space=SPACE, shape=(3,), gpu=H200), KernelTypeError, "belong to an Operation"),
