@@ -335,7 +335,7 @@ class NamedFile:
         write; or its name is `-`.
         """
         if str(self.path) == "-":  # elsewhere it means the output; a file of this name would surprise
-            raise OSError(errno.EINVAL, "the standard output is /dev/stdout here")
+            raise OSError(errno.EINVAL, "it is no file's name here: the standard output is /dev/stdout")
         data = content.encode("utf-8") if isinstance(content, str) else content
         target = _end_of_links(self.path)
         try:

@@ -109,7 +109,7 @@ def _judge(status: os.stat_result, folder: os.stat_result, writes: bool) -> None
         raise OSError(errno.EINVAL, f"it is {kind_of(status)}, not a regular file")
     _judge_owner(status, folder)
     if writes and status.st_nlink > 1 and folder.st_mode & OTHERS:
-        raise PermissionError(errno.EPERM, f"it has {status.st_nlink} names in a folder that others may write")
+        raise PermissionError(errno.EPERM, f"it has {status.st_nlink} hard links, in a folder that others may write")
 
 
 def _judge_owner(status: os.stat_result, folder: os.stat_result, name: str | None = None) -> None:

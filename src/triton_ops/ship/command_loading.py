@@ -335,10 +335,10 @@ def _here(miss: Miss, kind: str) -> str:
     """The device of this machine that a miss is of; DeviceError if it is of another machine."""
     name = miss.key.device.get("name")
     if kind == "cuda" and (missing := gpu_missing()):
-        raise DeviceError(f"it is of {name}, and there is no GPU here: {missing}", hint=DeviceError.NO_GPU)
+        raise DeviceError(f"it was missed on {name}, and there is no GPU here: {missing}", hint=DeviceError.NO_GPU)
     device = probe(kind)
     if device.name != name:
-        raise DeviceError(f"it is of {name}, and this machine has {device.name}")
+        raise DeviceError(f"it was missed on {name}, and this machine has {device.name}", hint="tune it there")
     return TorchDevice.current_name() if kind == "cuda" else kind
 
 
@@ -406,7 +406,7 @@ def _request(case: BoundEntry, targets: Targets, spec: DeviceSpec) -> TuneReques
         here = replace(operation, arguments=lambda: specs, dtypes=(), problems={})
         problem = TuneProblem(target=here, space=case.space)
     else:
-        why = f"{entry.kernel} {entry.label}: its space is not known, nor its call: {entry.call or 'none was noted'}"
-        raise KernelTypeError(why)
+        why = f"{entry.kernel} {entry.label}: neither space nor call is known: {entry.call or 'no call was noted'}"
+        raise KernelTypeError(why, hint="name the file of its operation with --kernels")
     request = problem.request(_AS_TORCH, spec=spec)
     return replace(request, problem=replace(request.problem, label=entry.label))

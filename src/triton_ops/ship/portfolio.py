@@ -449,6 +449,6 @@ def _weights_of(problems: Sequence[MeasuredProblem], weights: Mapping[str, float
     labels = {problem.key.label for problem in problems}
     for label, weight in weights.items():
         if label not in labels:
-            raise SettingsError(f"no problem is called {label!r}; there are {', '.join(sorted(labels))}")
+            raise SettingsError(f"no problem is called {label!r}", hint=f"labels are {', '.join(sorted(labels))}")
         SettingsError.checked(f"the weight of {label}", weight)
     return [float(weights.get(problem.key.label, 1.0)) for problem in problems]

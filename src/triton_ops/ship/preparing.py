@@ -138,8 +138,8 @@ def prepare(
     lock = lockfile if isinstance(lockfile, Lockfile) else Lockfile.read(lockfile)
     here = probe(device) if alias is None else None
     if alias is not None and alias not in {one.alias for one in lock.devices}:
-        known = ", ".join(one.alias for one in lock.devices)
-        raise DeviceError(f"the lockfile has no device {alias!r}; it has {known or 'none'}", known, alias)
+        known = ", ".join(one.alias for one in lock.devices) or "none"
+        raise DeviceError(f"the lockfile has no device {alias!r}; it has {known}", known, alias, hint="use one of them")
     failures: list[tuple[LockEntry, str]] = []
     facts = None if here is None else Key.facts_of(here)
     aliases = {one.alias for one in lock.devices if (one.why_not(facts) is None if facts else one.alias == alias)}

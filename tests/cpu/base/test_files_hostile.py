@@ -133,7 +133,7 @@ def test_nothing_is_appended_through_a_link(tmp_path):
     os.link(tmp_path / "file", tmp_path / "second")
     append_line(tmp_path / "second", "more")  # such as a snapshot that is made of links
     tmp_path.chmod(0o1777)
-    with pytest.raises(OSError, match="2 names"):
+    with pytest.raises(OSError, match="2 hard links"):
         append_line(tmp_path / "second", "more")
     assert (tmp_path / "file").read_text() == "text\nmore\n"
 
@@ -249,7 +249,7 @@ def test_other_named_things_are_refused_and_stay(tmp_path, kind):
 @pytest.mark.timeout(20)
 def test_no_file_is_made_of_the_name_that_elsewhere_means_the_output(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(OSError, match="the standard output is /dev/stdout here"):
+    with pytest.raises(OSError, match="it is no file's name here: the standard output is /dev/stdout"):
         NamedFile(Path("-")).write("text")
     assert list(tmp_path.iterdir()) == []
 

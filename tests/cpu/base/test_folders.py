@@ -37,7 +37,7 @@ def test_in_a_folder_that_others_may_write_nothing_is_written_to_a_file_of_two_n
             if allowed:
                 os.close(open_regular(path, os.O_RDWR if writes else os.O_RDONLY))
             else:
-                with pytest.raises(PermissionError, match="it has 2 names"):
+                with pytest.raises(PermissionError, match="it has 2 hard links"):
                     open_regular(path, os.O_RDWR)
         finally:
             tmp_path.chmod(0o700)

@@ -87,7 +87,7 @@ def test_a_target_and_a_number_restrict_what_is_tuned(tmp_path, keys, capsys):
 def test_where_nothing_can_be_tuned_the_exit_code_says_so(tmp_path, keys, capsys):
     note(tmp_path, (replace(keys(8), device={**keys(8).device, "name": "MOS 6502"}), 1, None))
     assert main(["tune", "--from-misses"]) == 1
-    assert "not tuned: it is of MOS 6502" in " ".join(capsys.readouterr().out.split())
+    assert "not tuned: it was missed on MOS 6502" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_miss_of_a_gpu_is_not_tuned_where_there_is_none(tmp_path, keys, capsys, monkeypatch):
@@ -95,7 +95,7 @@ def test_a_miss_of_a_gpu_is_not_tuned_where_there_is_none(tmp_path, keys, capsys
     note(tmp_path, (replace(keys(8), device={**keys(8).device, "kind": "cuda", "name": "H200"}), 1, None))
     assert main(["tune", "--from-misses", "--json"]) == 1
     (item,) = json.loads(capsys.readouterr().out)["items"]
-    assert "it is of H200, and there is no GPU here: no driver" in item["reason"]
+    assert "it was missed on H200, and there is no GPU here: no driver" in item["reason"]
     assert len(Misses(tmp_path / "cache").read()) == 1
 
 
