@@ -42,7 +42,7 @@ _own_locks: list[int] = []  # the locks of this process's own folder, which end 
 class TemporaryFolder:
     """A private folder in `tempfile.gettempdir()` for one child process, which makes it with `make`.
 
-    It is not made here: until there is somebody who removes it, nothing may be left by a kill. Folders of this user
+    It is not made here, since a kill would leave it before anybody is there to remove it. Folders of this user
     that are a minute old and that no process holds are removed first. On a file system without locks none are. Where no
     folder can be made the path is None.
     """
@@ -162,9 +162,9 @@ class CodeFolder:
             yield path
 
     def trusted(self, name: str) -> Path:
-        """The folder of a cache that executes what it holds: this, unless another user could put something there.
+        """The folder of a cache that executes what it holds: this one, unless another user could put something there.
 
-        Another folder of this user's takes its place then, of that name in the folder of caches, which is said once.
+        Then a folder of that name among this user's own caches takes its place, which is said once.
         Unlike a private folder it may be written by a group without other members, since other programs make it; it is
         made if another user could make it first. CacheError: neither that nor the folder for temporary files is this
         user's alone.

@@ -122,7 +122,7 @@ class Sealed(dict[str, Any]):
     """
 
     CHECKSUM: ClassVar[str] = "checksum"
-    TYPES: ClassVar[ForkSafeLock] = ForkSafeLock(threading.RLock)  # of who has msgspec look at a type
+    TYPES: ClassVar[ForkSafeLock] = ForkSafeLock(threading.RLock)  # held by the thread in which msgspec looks at a type
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         super().__init__(content)

@@ -12,8 +12,8 @@ from typing import Any
 def storable(value: Any, digits: int = 17) -> Any:
     """The value as JSON can hold it: a struct is an object, a lone surrogate `?`, a number not finite null.
 
-    A value with a property `in_file` is what that says. Numbers that are not whole have so many significant digits: 17
-    change none.
+    A value with a property `in_file` is written as that says. Numbers that are not whole have so many significant
+    digits: 17 change none.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")

@@ -263,7 +263,7 @@ class Link(Protocol):
 
 
 class LentCpus:
-    """The CPUs of a host that some executors leave idle, in equal parts for those that leave none; for threads."""
+    """Lends the CPUs that some executors of a host leave idle to those that leave none, equally; safe among threads."""
 
     def __init__(self, cpus: int) -> None:
         self._cpus = cpus  # of its own that the executor of each device has

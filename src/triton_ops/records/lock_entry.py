@@ -84,7 +84,7 @@ class EntryOrigin:
     kind: OriginKind = OriginKind.RECORD
     detail: str = ""  # what its kind leaves open, such as the step's name, or the file of a table
     form: str = ""  # the format of the engine's table; empty for any other kind
-    record: str = ""  # its id, of one that was repaired that of the first winner; empty if there is none
+    record: str = ""  # its id, or that of the first winner of a repaired entry; empty if there is none
     run: str = ""  # id of the run log of that tune; empty if none was kept
     created: str = ""  # when the winner was found, or last stood a race, UTC
     driver: Plain = None  # of the device; None if it is not known

@@ -32,7 +32,7 @@ _LOSS = "problems that are not served meanwhile will not be in the list"
 
 
 class Miss(msgspec.Struct, frozen=True, kw_only=True, rename={"last": "at"}):
-    """A problem that nothing answered, or a line of the file: further askings of one."""
+    """A problem that nothing answered; each line of the file counts the askings that were written at once."""
 
     key: Key
     count: Count  # how often it was asked for

@@ -84,8 +84,8 @@ def recalled(
 ) -> Record | None:  # fmt: skip
     """The stored record of a key; None if none holds for this space and reference, or a part is unknown.
 
-    The winner was found in that space, which still allows it, and was checked against the reference of that
-    fingerprint, over the contents of that one; None takes any.
+    The winner was found in that space, which still allows it. The reference that it was checked against and the
+    contents that it raced over are given by their fingerprints; None takes any.
     """
     if key.unknown is not None:
         warn_once(f"{key.kernel}: {key.unknown_note}")

@@ -107,10 +107,10 @@ class Table:
         facts: Mapping[str, Any],
         tables: Mapping[str, Mapping[str, Any]],
     ) -> Table:
-        """The measured entries of a kernel on a device as a table. The device's name is a fact, unless it is given.
+        """The measured entries of a kernel on a device as a table. Facts without the device's name get it.
 
         The device goes by its alias; it is None where all entries of the kernel are of one. `tables` has the facts of
-        those which entries were imported from, by the entries' source: facts that are not given are taken from there.
+        each table that entries were imported from, by the entries' source: facts that are not given are taken from it.
         SettingsError: there is no such entry, there are entries of several devices or tables, one without an extent of
         `names`, or two for one row.
         """
@@ -244,11 +244,14 @@ class Format(Protocol):
         return {}
 
     def doubt(self, folder: Path, facts: Mapping[str, Any], *, named: bool) -> str:  # noqa: ARG002
-        """What the engine may have otherwise, but for a device that somebody `named`, as a sentence; empty for none."""
+        """The reason why the engine may not find the table, as a sentence; empty if there is none.
+
+        The name of a device is no such reason if somebody `named` it.
+        """
         return ""
 
     def partner(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
-        """The facts of another table, without which the engine cannot use that of some facts; empty for none."""
+        """The facts of the other table that the engine needs beside the one of these facts; empty for none."""
         return {}
 
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
@@ -294,7 +297,7 @@ class Format(Protocol):
 
 
 def config_in(value: Any, path: Path, rule: RowRule | None = None) -> Config:
-    """A config in decoded JSON; CacheError if it is none, or none by the rule of the table, where that is to hold."""
+    """A config in decoded JSON; CacheError if it is none, or is refused by the rule; without a rule any is taken."""
     with CacheError.when(f"{path} is no table", "check the path", SpaceError):
         config = Config.from_json(value)
     if rule is not None and (why := rule.why_not(config)):

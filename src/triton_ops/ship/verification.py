@@ -138,9 +138,9 @@ def verify(
     A measurement is a tune among the entry's config, the default one, what lockfile, records and run logs of `folder`
     know to be fast in the entry's ranges, the nearest neighbours and the model's first picks, with all that a tune
     checks; an entry passes if nothing among them is faster beyond noise. Nothing is remembered. Entries are measured
-    `here`, which torch calls `device`; without it none are. An entry is measured at so
-    many `held_out` values in each of its ranges as well, where it passes if it is slower by no more than `most_loss`,
-    relative. Further options are those of `tune`, such as `effort` and `seed`.
+    `here`, which torch calls `device`; without it none are. `held_out` is the number of further values in each range at
+    which an entry is measured as well; there it passes if it is slower by at most the share `most_loss`. Further
+    options are those of `tune`, such as `effort` and `seed`.
     """
     entries = [(entry, answer, checked(answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
     results = dict(compiled((program for *_, (_, _, own) in entries for program in own)))

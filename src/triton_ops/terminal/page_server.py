@@ -68,7 +68,7 @@ class PageServer(ThreadingHTTPServer):
 
     @classmethod
     def serve(cls, answer: Callable[[str], _Answer | None], port: int, tell: Callable[[str], None]) -> None:
-        """Serve a page until this process is interrupted, as with a port that `listening` takes; `tell` its address."""
+        """Serve a page on a port, as `listening` takes it, until Ctrl-C; `tell` is called with its address."""
         with cls.listening(port, "--port") as bound, cls(bound, cls.new_token(), answer) as server:
             tell(f"open {cls.address_of(bound, server.token)} in a browser; Ctrl-C ends it")
             server.serve_forever(_LOOK_S)

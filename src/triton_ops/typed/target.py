@@ -83,14 +83,14 @@ class TypedTarget:
         return self._named(self._parts[0]) if ":" in self.text else _shipped(self.text)
 
     def operation(self, lack: str) -> Operation:
-        """The operation that is named; `lack` is what a function is, and lacks, in the words of the error."""
+        """The operation that is named; `lack` says at the end of the error what a plain function lacks."""
         target = self.load()
         if not isinstance(target, Operation):
             raise TargetError(f"{self.text} is a function{lack}", hint="name an Operation")
         return target
 
     def around_list(self, lack: str) -> Operation:
-        """As `operation`; a launch that has a whole list is around it, where what the list may lack is."""
+        """As `operation`; the space of a launch with a whole list of configs also has configs beside the list's."""
         launch = self.operation(lack)
         whole = isinstance(launch, dispatch.NotedOperation) and launch.has_whole_list
         return replace(self, widen=True).operation(lack) if whole else launch
