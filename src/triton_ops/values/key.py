@@ -18,6 +18,8 @@ from triton_ops.values.tensors import TensorSpec
 if TYPE_CHECKING:
     from triton_ops.device import DeviceSpec
 
+_LONGEST = 60  # characters of an argument in a label
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -38,8 +40,9 @@ class Problem:
 
     @classmethod
     def described(cls, kernel: str, arguments: tuple[tuple[str, TensorSpec | Plain], ...]) -> Problem:
-        """The problem of a call, whose label has the first arguments."""
-        texts = [str(argument) for _, argument in arguments if argument is not None]
+        """The problem of a call, whose label has the first arguments, the beginning of a long list or text."""
+        whole = [(str(argument), isinstance(argument, TensorSpec)) for _, argument in arguments if argument is not None]
+        texts = [text if spec or len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text, spec in whole]
         return cls(kernel, arguments, ", ".join(texts[:4]) + (", …" if len(texts) > 4 else ""))
 
     @property

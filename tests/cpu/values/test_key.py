@@ -118,6 +118,11 @@ def test_a_range_is_no_argument(value):
         Problem.from_plain(value)
 
 
+def test_a_label_has_the_beginning_of_a_long_argument():
+    problem = Problem.described("total", (("values", "[1.0,2.0]"), ("more", str([1.0] * 10_000)), ("rows", 4)))
+    assert problem.label == f"[1.0,2.0], [{'1.0, ' * 11}1.0…, 4"
+
+
 def test_a_problem_has_its_tensors_by_name_and_reads_as_its_kernel_and_label():
     assert PROBLEM.specs == {"x": TensorSpec((64, 32), "float16")}
     assert PROBLEM["n"] == 64
