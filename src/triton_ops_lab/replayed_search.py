@@ -404,7 +404,8 @@ class ReplayPlan:
                 stack.callback(pool.shutdown, wait=False, cancel_futures=True)  # nobody waits for what is not begun
                 with _interrupts_held():
                     futures = [pool.submit(run, job) for job in jobs]
-                # `pool.map` cancels futures itself: a pool that lost its processes prints a trace for each of these.
+                # Not `pool.map`, which cancels futures: before python/cpython#108974 a pool that has lost its processes
+                # prints a trace for each of these.
                 runs = (future.result() for future in futures)
             results = iter(follow(runs, len(jobs), "runs"))
             for path, search in pairs:

@@ -55,10 +55,9 @@ def odd_shape(operation: Operation, dtype: str | None) -> tuple[int, ...]:
 
 
 def exact_dtype(operation: Operation) -> str | None:
-    """The operation's dtype of 32 or 16 bits, if it takes such.
-
-    Triton's interpreter computes with bfloat16 as if it held whole numbers: it is the last choice.
-    """
+    """The operation's dtype of 32 or 16 bits, if it takes such; bfloat16 is the last choice."""
+    # Triton's interpreter, 3.6 and later, computes with the bits of bfloat16 as with whole numbers; its maintainers
+    # call that not supported: triton-lang/triton#11584.
     preference = [one for one in ("float32", "float16") if one in operation.dtypes]
     return next(iter((*preference, *operation.dtypes)), None)
 

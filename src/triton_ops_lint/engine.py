@@ -71,6 +71,7 @@ def comments(text: str) -> tuple[Comment, ...]:
         tree = ast.parse(text)
     except (tokenize.TokenError, SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
+    # without those that have a body, since a comment at the head of a loop answers no findings of all its lines
     statements = (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not hasattr(node, "body"))
     spans = sorted((node.lineno, node.end_lineno or node.lineno) for node in statements)
     result = []
@@ -226,6 +227,7 @@ def _report_of(target: Any, options: LintOptions, earlier_reports: KeptReports, 
     before, colon, name = target.rpartition(":")
     file = Path(before if colon and before.endswith(".py") and not Path(target).exists() else target)
     try:
+        # most files of a folder do not name Triton, and take no process
         if not name and file.is_file() and not _names(file, b"triton"):
             return lint_here(target, options)  # it is parsed, and nothing of it is run
         if options.run or not file.is_file():

@@ -253,7 +253,7 @@ class SourceLaunch(_FunctionScope):
 
     def made_from(self, function: ast.Lambda) -> list[ast.AST]:
         """The body of a lambda, or of the `def` that it stands for; empty if that is not seen."""
-        # A lambda without a line is one that `define` made of a `def`.
+        # A lambda without a line is one that `define` made of a `def`, whose other statements count too.
         if hasattr(function, "lineno"):
             return [function.body]
         functions = (one for one in ast.walk(self.around) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)))

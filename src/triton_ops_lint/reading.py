@@ -53,6 +53,7 @@ class _FrontEnd:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Print nothing and warn of nothing: `static_print`, what is deprecated, an assembler's whole input."""
+    # Where ptxas fails, Triton 3.6 and 3.7 print all of its PTX to stdout: triton-lang/triton#7677.
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -139,7 +139,7 @@ class _SurveyReader:
         """Works of the first configs; the time for all that follows begins with the answer for the first."""
         futures = self._futures(configs)
         first = futures[configs[0]]
-        # not `wait`, which does not return for a future that is only cancelled, as by a pool that ends
+        # not `wait`, which waits for ever for a future that a pool cancels as it ends: python/cpython#92001
         with contextlib.suppress(NotYetError, CancelledError):
             first.exception(timeout=_FIRST_S)
         self._end_s = time.monotonic() + (self._seconds if first.done() and not first.cancelled() else 0.0)

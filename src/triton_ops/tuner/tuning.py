@@ -278,7 +278,7 @@ class Tuning:
 
     def run(self) -> TuningResult:
         """Search, compare the finalists, and keep the winner; raises as `tune`."""
-        Search(self.effort.search).begin_imports(self.request.space)
+        Search(self.effort.search).begin_imports(self.request.space)  # in a thread, while processes start
         with self._prepare() as opened, self.stations.early_process() as process:
             before = self._before()
             trials = before.trials

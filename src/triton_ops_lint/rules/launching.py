@@ -300,6 +300,7 @@ def idle_key(kernel: KernelReading) -> Iterator[Statement]:
     by_heuristics = {name for one in kernel.heuristics.values() for name in _texts_of(one)}
     for name in kernel.key or ():
         if name not in kernel.function.parameters:
+            # 3.6 and 3.7 do; versions with triton-lang/triton#11602 refuse the kernel
             yield Seen(kernel.line, f"the key has {name}, which is no argument: Triton passes over it")
         elif name not in names | by_heuristics:
             yield from _of_no_use(kernel, name)

@@ -193,6 +193,8 @@ def wrong_identity(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
             yield f"{line}: {condition}"
             continue
         try:
+            # What a load without `other` gives is not specified (triton-lang/triton#9917). NVIDIA's code has 0 there;
+            # NaN shows whether the lane counts at all.
             change = harm(0.0)
             poisoned = "" if change else harm(float("nan"))
         except UntoldError as error:
