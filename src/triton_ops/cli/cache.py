@@ -238,6 +238,7 @@ def misses_command(
     """
     folder = folder_of(cache_dir)
     Folder(folder).check_home()
+    # To clear takes a lock in the folder, which may not exist.
     misses = Misses(folder).clear() if clear and folder.is_dir() else Misses(folder).read()
     facts = Facts("misses", [miss.as_json for miss in misses])
     rows = [

@@ -42,6 +42,7 @@ from triton_ops.tuner import Listener
 from triton_ops.values import TuningResult
 
 RUNS, QUARANTINE = Runs.FOLDER, Quarantine.FOLDER
+# Nothing else that a host sends is written, and nothing outside of the cache folder.
 _COPIED = re.compile(
     rf"[0-9a-f]{{32}}\.record\.json|{RUNS}/[0-9a-f]{{32}}/[0-9A-Za-z-]+\.jsonl|{QUARANTINE}/[0-9A-Za-z._-]+\.jsonl"
 )
@@ -308,6 +309,7 @@ class RayEngine:
         """The executors by their devices' names, until all actors are gone; an error if a host does not fit."""
         ray = require("ray", "--engine ray")
         packed = {job.kernel: Packed.of(job.tune).content for job in jobs}
+        # The run ends with `ray.shutdown`, which would end what the program does with Ray.
         if ray.is_initialized():
             raise SettingsError("this process uses Ray already", hint="call ray.shutdown() first")
         _connect(ray, self.address, [_PACKAGE, *_modules_in(packed.values())])

@@ -450,6 +450,7 @@ def _run(jobs: Sequence[Job], options: RunOptions, view: Follows, start: float) 
         shared_cpus = SharedCpus(CompilePool.usual_workers(), SPARED)
         budget_s, cluster = options.budget_s, options.cluster
         left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
+        # Actors prepare nothing: a job is sent with the files that guide it, just before it is measured.
         schedule = Schedule(planned(jobs, options), budget_s=left_s, ahead=AHEAD if cluster is None else 0)
         with contextlib.ExitStack() as stack:
             if cluster is not None:

@@ -110,6 +110,7 @@ def _trial_rows(report: Report, rows: Sequence[TrialRow]) -> dict[str, Any]:
     tunables, configs = report.run.head.space.tunables, [dict(row.trial.config.plain) for row in rows]
     names = list(dict.fromkeys((*tunables, *(name for config in configs for name in config))))
     places: dict[str, dict[str, int]] = {name: {} for name in names}
+    # The space's values come first and in their order, by which charts draw them; JSON has made lists of tuples.
     for name, values in tunables.items():
         for value in Tunable(tuple(values)).in_order:
             _place(places[name], str(tuple(value) if isinstance(value, list) else value))

@@ -80,6 +80,7 @@ def least_worst(regrets: Matrix, weights: Sequence[float], k: int, seconds: floa
             continue
         low = middle + 1
         proven = low if impossible else proven
+    # Of the choices that reach the least worst regret one of a small mean is looked for.
     allowed = np.where(cells <= levels[high], cells, math.inf)
     rivals = columns, least_mean(allowed, weights, k, until - time.monotonic()).columns
     columns = min(rivals, key=lambda each: (worst(regrets, each), total(each)))

@@ -220,6 +220,7 @@ def _factors(units: Set[str], name: str) -> tuple[dict[str, float], list[str]]:
     return dict.fromkeys(units, 1.0), remark if name == "time" else []
 
 
+# 1 where less is better, and -1 where more is; rates are among the latter.
 _SIGNS = {"energy": 1, "cost": 1, "loss": 1, "fitness": -1}
 _RATE = re.compile(r"[kmgtp]?(?:i?b|flops?|ops?)/[swj]|[kmgtp]?(?:fl|i)?ops")
 _UNIT = re.compile(r"(n|nano|u|µ|μ|micro|m|mill?i|)s(?:ec(?:ond)?s?)?")

@@ -255,6 +255,7 @@ class _Lines:
     def printed(self, columns: int | None) -> Iterator[str]:
         room = None if columns is None or self.end is None else columns - len(self.end)
         for line in self.lines:
+            # No line of a shell is broken at a blank within quotes.
             whole = _WORD.sub(lambda word: word[0].replace(" ", "\0"), line) if self.end else line
             words = whole.lstrip(" ")
             head = (f"{self.title}: " if self.title else "") + whole[: len(whole) - len(words)]
@@ -266,6 +267,7 @@ class _Lines:
         if self.title:
             yield from (f"{self.title}:", "")
         language = "python" if self.title else "text"
+        # A fence as long as one in the text would end there.
         longest = max((len(run) for line in self.lines for run in re.findall("`+", line)), default=0)
         fence = "`" * max(3, longest + 1)
         yield from [f"{fence}{language}", *self.lines, fence, ""]

@@ -70,6 +70,7 @@ def as_typed(command: Callable[..., Any]) -> Callable[..., Any]:
     something else here. The command is called with the value. It is made of these options, and of the command's own
     that have a name of the class.
     """
+    # Annotations are texts by `from __future__ import annotations`.
     own, known = signature(command, eval_str=True), _parameters(command)
     wholes = {each.name: _Whole(*get_args(each.annotation)) for each in known.values()
               if isinstance(next(iter(get_args(each.annotation)[1:]), None), str)}  # fmt: skip
@@ -119,6 +120,7 @@ class _Whole:
 
 
 def _worded(parameter: Parameter, text: str) -> Parameter:
+    # A copy, since other commands share the option.
     described = copy(parameter.annotation.__metadata__[0])
     described.help = text
     return parameter.replace(annotation=Annotated[parameter.annotation.__origin__, described])

@@ -59,6 +59,7 @@ class PageServer(ThreadingHTTPServer):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(listening.getsockname(), _Answers, bind_and_activate=False)
+        # The base class makes a socket of its own, also where it is not to bind it.
         self.socket.close()
         self.socket = listening
         self.token, self.answer, self._clock = token, answer, clock

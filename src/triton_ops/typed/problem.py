@@ -130,6 +130,7 @@ def _argument(typed: str, text: str, dtype: str | None) -> Any:
     form, _, rest = text.partition(":")
     if re.fullmatch(TensorSpec.FILE, form):
         return TensorSpec.from_values(Path(form), rest or None)
+    # A number alone, without a dtype, is a scalar.
     if _EXTENTS.fullmatch(form) and (rest or "x" in form):
         return _shaped(typed, form, rest, dtype)
     if rest:
@@ -531,6 +532,7 @@ def _import_error(name: str, error: BaseException) -> TargetError:
     """The error of a module or file whose code has raised `error`."""
     if isinstance(error, ModuleNotFoundError):
         missing = error.name or ""
+        # The module itself or a package that holds it is missing, and not one that it imports.
         if name == missing or name.startswith(f"{missing}."):
             return TargetError(f"there is no module {missing}", hint=TargetError.FORMS)
         return TargetError(f"{name} needs {missing}, which is not installed", hint=f"install {missing}")

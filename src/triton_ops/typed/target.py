@@ -233,6 +233,7 @@ def _launchers(module: Any, kernel: Any) -> Iterator[tuple[str, Callable[..., An
             functions |= {f"{node.name}.{way}": _method(value, way) for way in ways}
     if not functions:
         others = (node for node in _statements(module) if not isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+        # A launch begins with the kernel's name and a subscript, its grid.
         first = next((node for node in others for one in ast.walk(node)
                       if isinstance(one, ast.Subscript) and _names(one.value) & mine), None)  # fmt: skip
         functions = {f"line {first.lineno}": partial(_run, module, first)} if first else {}
