@@ -281,7 +281,7 @@ def _take(
         wait_s = SHARED_WAIT_S
     has_turn = turn.acquire(blocking=False)
     try:
-        # Nobody is told to be waiting for a lock that is free.
+        # `waiting` is called only where another one holds the lock.
         if has_turn and _try(file):
             return
         start_s = time.monotonic()

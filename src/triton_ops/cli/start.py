@@ -38,7 +38,7 @@ def _end_with(codes: list[int]) -> None:
     Python would look for garbage, half a second where torch was imported, and Triton's library would list on stderr
     what of it is left.
     """
-    # triton-lang/triton-cpu#278 has such a list.
+    # triton-lang/triton-cpu#278 shows such a list.
     if codes:
         with contextlib.suppress(OSError, ValueError):  # its reader has gone away, or it is closed
             sys.stdout.flush()

@@ -210,7 +210,7 @@ class ChildExecutor:
         shared_cpus = SharedCpus(cpus, SPARED, partial(self._send, "idle") if shares else lambda _: None)
         self._executor = LocalExecutor(shared_cpus, device, self._listener)
         self._executor.ready = partial(self._send, "ready")
-        # `QueueHandler` makes a record one that can be pickled. The other side handles it, and it alone.
+        # `QueueHandler` makes records that can be pickled, and the other side alone handles them.
         _log.addHandler(QueueHandler(SimpleNamespace(put_nowait=partial(self._send, "log"))))
         _log.setLevel(level)
         _log.propagate = False

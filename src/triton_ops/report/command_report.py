@@ -145,7 +145,7 @@ def _paths(texts: Sequence[str], folder: Path, *, every: bool) -> list[Path]:
     """The run logs that are meant; a TARGET means the kernel that it names in records."""
     paths = []
     for text in texts:
-        # `work.py:norm` may also be the name of a run log.
+        # A run log may have such a name, too.
         is_target = text.rpartition(":")[0].endswith(".py") and not StoredFile(Path(text)).exists
         name = as_target(named_object(text)).name if is_target else text
         paths += newest_of(name, folder) if every else [run_named(name, folder)]

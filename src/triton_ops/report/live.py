@@ -231,7 +231,7 @@ class GrowingReport:
             self._run = run_data(Report(Run.read(self._path), live=not now))
         except RunLogError:
             return
-        # Also after a file that cannot be read, which every question would read again.
+        # Also where the file cannot be read, since each question of a page would read it again.
         finally:
             self._next_s = self._clock() + max(PAUSE_S, _REST * (self._spent() - before_s))
         self._text = Page.json(self._run)

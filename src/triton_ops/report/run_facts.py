@@ -394,5 +394,5 @@ def _levels(line: Finalist) -> list[float]:
 def _gap(line: Finalist, winner: Finalist | None) -> Interval | None:
     if winner is None or not (own := _levels(line)) or not (best := _levels(winner)):
         return None
-    # The interval is one of logarithms of ratios.
+    # `of_gap` compares logarithms of times.
     return Interval(*map(math.expm1, astuple(Interval.of_gap(own, best))))

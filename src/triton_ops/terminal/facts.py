@@ -255,7 +255,7 @@ class _Lines:
     def printed(self, columns: int | None) -> Iterator[str]:
         room = None if columns is None or self.end is None else columns - len(self.end)
         for line in self.lines:
-            # No line of a shell is broken at a blank within quotes.
+            # A command is not wrapped at a blank within quotes, which would change it.
             whole = _WORD.sub(lambda word: word[0].replace(" ", "\0"), line) if self.end else line
             words = whole.lstrip(" ")
             head = (f"{self.title}: " if self.title else "") + whole[: len(whole) - len(words)]

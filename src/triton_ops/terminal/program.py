@@ -100,7 +100,7 @@ class Program:
             if was_interrupted():
                 tell("interrupted")
                 return INTERRUPTED
-            # By its name, since the class stands where that of usage errors does.
+            # By its name, since the class is private to Typer, too.
             if type(error).__name__ != "NoArgsIsHelpError":
                 return _report(error)
             error.show()  # type: ignore[attr-defined]
