@@ -49,6 +49,13 @@ def commit_here() -> str:
     return process.stdout.strip() or "unknown"
 
 
+def begun(path: Path | None, commit: str | None) -> dict[str, Any]:
+    """What a file holds of an earlier run at this commit with these versions; nothing of any other run."""
+    document: dict[str, Any] = {} if path is None or not path.is_file() else json.loads(path.read_text("utf-8"))
+    here = {"commit": commit or commit_here(), "versions": Host.versions()}
+    return document if here.items() <= document.items() else {}
+
+
 def save(path: Path, document: Any) -> None:
     """Write it as JSON, in a folder that is made where it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)

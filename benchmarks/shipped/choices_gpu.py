@@ -5,16 +5,10 @@ tune of a small shape has left. Then what it has chosen is compared anew, side b
 implementation that was near it: it may be slower than the best single one by 1 % at most, and beside cuBLAS alone the
 geometric mean is to be 1.03 or more.
 
-Two GPUs do half of the shapes each, and a third call makes one file of both:
-
-    CUDA_VISIBLE_DEVICES=0 python -m benchmarks.shipped.choices_gpu --part 1/2 --limit-s 240 --out one.json &
-    CUDA_VISIBLE_DEVICES=1 python -m benchmarks.shipped.choices_gpu --part 2/2 --limit-s 240 --out two.json; wait
-    python -m benchmarks.shipped.choices_gpu --merge one.json two.json --out benchmarks/results/nvidia-h200/choices.json
-
-The file is written after each shape. `--limit-s` begins no shape after so many seconds; shapes that FILE has already
-are not measured again, so that a run goes on where one ended. A process measures the shapes; if it dies, or takes
-longer for a shape than `--shape-s`, that is an error of this shape, and a new one goes on with the next. `--inline`
-measures in this process. `--summary` measures nothing.
+The file is written after each shape. `--limit-s` begins no shape after so many seconds; shapes that FILE has of the
+same commit are not measured again, so that a run goes on where one ended. A process measures the shapes; if it dies, or
+takes longer for a shape than `--shape-s`, that is an error of this shape, and a new one goes on with the next.
+`--inline` measures in this process.
 """
 
 from __future__ import annotations
@@ -30,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.document import headed, save
+from benchmarks.document import begun, headed, parser_of, save
 from triton_ops import TensorSpec, chooser, compare
 from triton_ops.device import probe
 
@@ -117,15 +111,10 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rows_in(*paths: Path) -> list[dict[str, Any]]:
-    """The rows of several files, each shape once: a later row counts, unless it failed and the earlier one did not."""
-    rows: dict[tuple[int, ...], dict[str, Any]] = {}
-    for path in paths:
-        for row in json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else ():
-            shape = tuple(row["shape"])
-            if shape not in rows or "error" not in row:
-                rows[shape] = row
-    return list(rows.values())
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file; none where it is missing."""
+    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return rows
 
 
 def kept(settings: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
@@ -166,7 +155,7 @@ def in_processes(settings: argparse.Namespace, shapes: Sequence[tuple[int, ...]]
     """Measure shapes in a process, and in a further one what is left where it ends too early."""
     remaining = list(shapes)
     while remaining and time.monotonic() < until_s:
-        words = ["--inline", "--part", "{}/{}".format(*settings.part), "--limit-s", f"{until_s - time.monotonic():.0f}"]
+        words = ["--inline", "--limit-s", f"{until_s - time.monotonic():.0f}"]
         for name in ("out", "budget_s", "seconds", "shape_s", "cache_dir", "commit", "device", "on"):
             if (value := getattr(settings, name)) is not None:
                 words += [f"--{name.replace('_', '-')}", str(value)]
@@ -180,29 +169,17 @@ def in_processes(settings: argparse.Namespace, shapes: Sequence[tuple[int, ...]]
             return
 
 
-def _part(text: str) -> tuple[int, int]:
-    place, _, count = text.partition("/")
-    if not (place.isdecimal() and count.isdecimal() and 1 <= int(place) <= int(count)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no part; write 2/3")
-    return int(place), int(count)
-
-
 def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     """What is asked for on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--part", type=_part, default=(1, 1))
-    parser.add_argument("--merge", type=Path, nargs="*", default=[], help="take the rows of these files in")
+    parser = parser_of(__doc__, Path("choices.json"))
     parser.add_argument("--limit-s", type=float, default=86_400.0)
     parser.add_argument("--shape-s", type=float, default=120.0, help="one shape may take so long")
     parser.add_argument("--budget-s", type=float, default=20.0, help="of the tune of the kernel, and of the choice")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each comparison afterwards")
     parser.add_argument("--cache-dir", type=Path)
-    parser.add_argument("--summary", action="store_true")
     parser.add_argument("--inline", action="store_true")
     parser.add_argument("--device", help="the device's name in the file, where it is known")
     parser.add_argument("--on", default="cuda", help="torch's name of the device")
-    parser.add_argument("--commit")
     parsed = parser.parse_args(words)
     if min(parsed.limit_s, parsed.budget_s, parsed.seconds, parsed.shape_s) <= 0:
         parser.error("--limit-s, --shape-s, --budget-s and --seconds must be above 0")
@@ -213,17 +190,13 @@ def main() -> int:
     """Measure, print and save."""
     settings = options()
     until_s = time.monotonic() + settings.limit_s
-    if settings.merge:
-        settings.device = json.loads(settings.merge[0].read_text(encoding="utf-8"))["device"]
-        kept(settings, rows_in(settings.out, *settings.merge))
-    elif not settings.summary:
-        settings.device = settings.device or probe(settings.on).name
-        if not settings.inline:  # what failed in an earlier run is tried again, and once in this one
-            kept(settings, [row for row in rows_in(settings.out) if "error" not in row])
-        place, count = settings.part
-        finished = [tuple(row["shape"]) for row in rows_in(settings.out)]
-        shapes = [each for each in SHAPES[place - 1 :: count] if each not in finished]
-        (inline if settings.inline else in_processes)(settings, shapes, until_s)
+    settings.device = settings.device or probe(settings.on).name
+    if not settings.inline:  # what failed in an earlier run is tried again, and once in this one
+        rows = begun(settings.out, settings.commit).get("rows", [])
+        kept(settings, [row for row in rows if "error" not in row])
+    finished = [tuple(row["shape"]) for row in rows_in(settings.out)]
+    shapes = [each for each in SHAPES if each not in finished]
+    (inline if settings.inline else in_processes)(settings, shapes, until_s)
     figures = summary(rows_in(settings.out))
     if not settings.inline:
         print(json.dumps(figures, indent=1))

@@ -59,7 +59,6 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=2.0, help="seconds for each comparison")
     parser.add_argument("--limit-s", type=float, help="start nothing more after so many seconds")
     parser.add_argument("--cache-dir", help="folder of records; default the usual one")
-    parser.add_argument("--merge", type=Path, nargs="*", default=[], help="only add the rows of these files to --out")
     return parser.parse_args()
 
 
@@ -85,17 +84,6 @@ def merged(rows: Rows, row: dict) -> Rows:
         if place[:2] != (row["kernel"], row["problem"]) or (old["config"] == row["config"] and place[2] != "reference")
     }
     return {**others, (row["kernel"], row["problem"], row["rival"]): row}
-
-
-def taken_in(out: Path, others: Iterable[Path]) -> None:
-    """Add to a file the new rows of others, which are of runs that began with this file, such as on several GPUs."""
-    before = rows = kept_rows(out)
-    head: dict[str, Any] = {}
-    for path in others:
-        for place, row in kept_rows(path).items():
-            rows = rows if before.get(place) == row else merged(rows, row)
-        head = json.loads(path.read_text(encoding="utf-8"))
-    save(out, {**head, **_found(rows)})
 
 
 def _found(rows: Rows) -> dict[str, Any]:
@@ -147,9 +135,6 @@ def speedups(rows: list[dict]) -> dict[str, dict]:
 def main() -> int:
     """Run what is asked for, and write one JSON file; the exit code is 1 if a limit is missed."""
     options = options_of()
-    if options.merge and options.out:
-        taken_in(options.out, options.merge)
-        return 0
     spec = probe("cuda")
     out = options.out or place_of(spec.name)
     run = RivalRun(

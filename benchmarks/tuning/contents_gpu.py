@@ -11,14 +11,12 @@ draw; `over_default` is the largest of its times over the default's.
 
 `bodies` are what `Bodies.of` makes of the draws for choosing: at most four configs, and the statistic whose ranges say
 which one to take; `one body` is the same with one config. Nothing here runs them: their regret is that of the measured
-times. `bodies at best` is that of a rule that never errs; `choice_us` is what a choice by a known number takes. With
-`--rows` all times are saved, from which `--study` finds the bodies again, without a GPU.
+times. `bodies at best` is that of a rule that never errs; `choice_us` is what a choice by a known number takes.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import statistics
 import tempfile
@@ -28,7 +26,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -229,18 +226,10 @@ def main() -> None:
     parser.add_argument("--problems", nargs="*", default=list(NAMES))
     parser.add_argument("--tune-s", type=float, default=12.0)
     parser.add_argument("--limit-s", type=float, default=180.0, help="of a problem; then no further draw begins")
-    parser.add_argument("--rows", type=Path, help="a file for all times")
-    parser.add_argument("--study", type=Path, help="all times of a run before, in the place of a run")
     options = parser.parse_args()
-    if options.study and options.out:
-        parser.error("--study prints figures of times measured before; --out is the file of a run")
-    studied = json.loads(options.study.read_text()) if options.study else {}
-    figures, saved = [], dict[str, Any]()
-    for name in studied or options.problems:
-        saved[name] = studied.get(name) or measured(name, options.tune_s, options.limit_s)
-        about, times = saved[name]
-        if options.rows:
-            options.rows.write_text(json.dumps(saved))
+    figures = []
+    for name in options.problems:
+        about, times = measured(name, options.tune_s, options.limit_s)
         figures.append({**about, **judged(times)})
         for what, each in figures[-1]["regrets"].items():
             most = Contents.SLOWER

@@ -18,9 +18,6 @@ for the reason in `pick_said`. Nothing that was measured goes into these two. Th
 that it has compiled, so that `pick_s` and `race_s` are those of a process that has started. `pick_share` and
 `race_share` are the speeds over the fastest of all; 0 for one that failed, and none for one that the comparison had no
 time to try.
-
-With `--expected` each kernel is launched under the policies `expected` and `default` instead, over its own list where
-it has one of several configs, else over what is read from it; what both run is compared where it differs.
 """
 
 from __future__ import annotations
@@ -56,11 +53,10 @@ from triton_ops.values import Trial
 
 USUAL, UNUSUAL = {"num_warps": 4, "num_stages": 3}, {"num_ctas": 1, "maxnreg": None, "ir_override": None}
 SHOWN = ("error", "named_right", "share", "over_list", "tune_s", "wrong", "sure", "pick_share", "pick_over_default",
-         "pick_failed", "race_share", "race_failed", "race_s", "rung", "speed", "interval", "first_s")  # fmt: skip
+         "pick_failed", "race_share", "race_failed", "race_s")  # fmt: skip
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 COMMAND = "python -m benchmarks.tuning.hidden_lists FOLDER"
 LEADERS, LIST_S, MOST_LISTED = 6, 6.0, 64
-PAIR_S = 1.0  # of a comparison of what two policies run
 TOLERANCE = 0.02  # of the largest value: other tiles add up in another order
 
 
@@ -132,7 +128,7 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 class Launch:
     """The first launch of a case's kernel, whose list is hidden.
 
-    `fixed` are the arguments of a call over the space that is read, and `open_arguments` those of one over the list.
+    `fixed` are the arguments of a call over the space that is read.
     """
 
     function: Any
@@ -142,7 +138,6 @@ class Launch:
     read: ReadSpace
     read_s: float
     fixed: dict[str, Any]
-    open_arguments: dict[str, Any]
     resets: dict[str, list[str]]
 
     @classmethod
@@ -156,60 +151,14 @@ class Launch:
         tuner = next((layer for layer in Layers.of(kernel) if hasattr(layer, "configs")), None)
         arguments = {name: value for name, value in values.items() if name in kernel.arg_names}
         expected = {name for config in listed for name in config if name not in OPTIONS or name in kernel.arg_names}
-        open_arguments = {name: value for name, value in arguments.items() if name not in expected}
         start = time.monotonic()
-        read = ReadSpace.of(function, open_arguments, grid=grid)
+        read = ReadSpace.of(function, {n: v for n, v in arguments.items() if n not in expected}, grid=grid)
         read_s = time.monotonic() - start
         hidden = expected & {*read.tunables} - {*case.given}
         fixed = {name: value for name, value in {**listed[0], **arguments}.items()
                  if name in kernel.arg_names and name not in hidden}  # fmt: skip
         resets = {} if tuner is None else {"reset_to_zero": list(tuner.reset_to_zero)}
-        return cls(function, grid, listed, expected, read, read_s, fixed, open_arguments, resets)
-
-
-def expected_row(name: str, folder: Path) -> dict[str, Any]:
-    """What a case runs under the policy `expected`, and its speed over what it runs under `default`."""
-    case = CASES[name]
-    launch = Launch.of(case, folder)
-    own = launch.listed if len(launch.listed) > 1 else None
-    values = launch.fixed if own is None else launch.open_arguments
-    row: dict[str, Any] = {"package": case.package, "kernel": case.kernel, "listed": len(launch.listed)}
-    with tempfile.TemporaryDirectory() as folder_of_cache:
-        os.environ["TRITON_CACHE_DIR"] = f"{folder_of_cache}/triton"
-        run, decided = {}, {}
-        for policy in ("default", "expected"):
-            kernel = triton_ops.autotune(
-                own, key=[], cache_dir=f"{folder_of_cache}/{policy}", on_miss=policy, **launch.resets
-            )(launch.function)
-            run[policy] = lambda _kernel=kernel, **arguments: _kernel[launch.grid](**arguments)
-            start = time.monotonic()
-            run[policy](**Protection.private_copy(Arguments(keyword=values)).keyword)
-            row["first_s" if policy == "expected" else "default_first_s"] = round(time.monotonic() - start, 2)
-            decided[policy] = kernel.why(grid=launch.grid, **values).found
-        on, off = decided["expected"], decided["default"]
-        row |= {"rung": on.rung, "why": on.why, "config": dict(on.config), "default": dict(off.config),
-                "speed": 1.0, "interval": [1.0, 1.0]}  # fmt: skip
-        if on.config != off.config:
-            verdict = triton_ops.compare(run["expected"], run["default"], kwargs=values, seconds=PAIR_S)
-            row |= {"speed": verdict.speedup, "interval": list(verdict.speedup_interval), "ms": verdict.a_ms,
-                    "default_ms": verdict.b_ms, "verdict": verdict.verdict, "mode": verdict.mode}  # fmt: skip
-    return row
-
-
-def summary_of_expected(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The counts over all cases under both policies."""
-    done = {name: row for name, row in rows.items() if "error" not in row}
-    spoke = {name: row for name, row in done.items() if row["rung"] != "default"}
-    changed = [row["speed"] for row in spoke.values() if row["config"] != row["default"]]
-    seconds = sorted(row["first_s"] for row in done.values())
-    return {
-        "cases": len(rows), "errors": len(rows) - len(done), "spoke": len(spoke), "other_config": len(changed),
-        "faster": [name for name, row in done.items() if row["interval"][0] > 1],
-        "slower": [name for name, row in done.items() if row["interval"][1] < 1],
-        "largest_speed": max(changed, default=1.0), "smallest_speed": min(changed, default=1.0),
-        "median_first_s": seconds[len(seconds) // 2] if seconds else None,
-        "longest_first_s": max(seconds, default=None),
-    }  # fmt: skip
+        return cls(function, grid, listed, expected, read, read_s, fixed, resets)
 
 
 def row_of(name: str, folder: Path) -> dict[str, Any]:
@@ -363,11 +312,11 @@ def summary_of_picks(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def work(names: Sequence[str], folder: Path, row_for: Callable[[str, Path], dict[str, Any]]) -> None:
+def work(names: Sequence[str], folder: Path) -> None:
     """Print a row for each case, one line each."""
     for name in names:
         try:
-            row = row_for(name, folder)
+            row = row_of(name, folder)
         except Exception as error:  # noqa: BLE001 - a case that fails is told, and the next one goes on
             row = {"package": CASES[name].package, "kernel": CASES[name].kernel,
                    "error": f"{type(error).__name__}: {error}"[:500]}  # fmt: skip
@@ -381,30 +330,26 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--limit-s", type=float, default=600.0)
     parser.add_argument("--case-s", type=float, default=45.0)
-    parser.add_argument("--expected", action="store_true", help="compare the policies `expected` and `default` instead")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        work(options.only, options.folder, expected_row if options.expected else row_of)
+        work(options.only, options.folder)
         return
     end_s = time.monotonic() + options.limit_s
     before = json.loads(options.out.read_text(encoding="utf-8")) if options.out and options.out.exists() else {}
     rows, todo = dict(before.get("cases", {})), list(options.only)
-    summarised = summary_of_expected if options.expected else summary
-    command = f"{COMMAND} --expected" if options.expected else COMMAND
     while todo and time.monotonic() < end_s:
         rows, todo = one_process(rows, todo, options, end_s)
-        print(json.dumps(summarised(rows)), flush=True)
+        print(json.dumps(summary(rows)), flush=True)
         if options.out:
-            save(options.out, headed(command, options.commit, summary=summarised(rows), cases=rows))
+            save(options.out, headed(COMMAND, options.commit, summary=summary(rows), cases=rows))
 
 
 def one_process(
     rows: dict[str, Any], todo: list[str], options: argparse.Namespace, end_s: float
 ) -> tuple[dict[str, Any], list[str]]:
     """The rows after one process, and the cases that it has not reached."""
-    command = [sys.executable, "-m", "benchmarks.tuning.hidden_lists", str(options.folder), "--work",
-               *(["--expected"] if options.expected else []), "--only", *todo]  # fmt: skip
+    command = [sys.executable, "-m", "benchmarks.tuning.hidden_lists", str(options.folder), "--work", "--only", *todo]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     lines: queue.Queue[str] = queue.Queue()
     threading.Thread(target=lambda: [lines.put(line) for line in process.stdout or ()], daemon=True).start()

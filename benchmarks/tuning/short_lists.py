@@ -2,7 +2,6 @@
 
     python -m benchmarks.tuning.short_lists --out benchmarks/results/nvidia-h100-80gb-hbm3/short_lists.json
     python -m benchmarks.tuning.short_lists --bodies add --counts 2 4 16 --limit-s 120 --out A.json
-    python -m benchmarks.tuning.short_lists --join A.json B.json --out BOTH.json
 
 Three kernels, each with lists of 2, 4 and 8 configs, are called with four sizes of arguments, of 4 to 512 MiB a
 tensor (128 for the product of matrices). Each list is tuned in fresh processes with empty caches, which take turns in
@@ -12,12 +11,11 @@ process that imports torch and Triton and opens the GPU, and `first_over_bare` t
 longer than `triton`'s, in such processes: at most 1.2 at once, and at most 0 of `late`, with two configs. Afterwards
 all configs of each key run interleaved, on several sets of arguments in turn, so that L2 is cold: `share` is the speed
 of this package's winner over that of the fastest config, and `over_default` its speed over the default's, with the 95 %
-interval.
+interval. Lists that the file holds of the same commit are not measured again.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -34,7 +32,7 @@ import torch
 import triton
 
 import triton_ops
-from benchmarks.document import headed, save
+from benchmarks.document import begun, headed, parser_of, save
 from benchmarks.tuning.bodies import BODIES
 from triton_ops.device import probe
 from triton_ops.timing import Arm, Interval, Launch, Rounds
@@ -181,45 +179,23 @@ def summary_of(cases: list[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Results of one commit and kind of GPU as one result, with the date of the last."""
-    last = max(parts, key=lambda part: str(part["date"]))
-    for name in ("commit", "device", "versions"):
-        if any(part[name] != last[name] for part in parts):
-            raise SystemExit(f"the results differ in {name}: {', '.join(str(part[name]) for part in parts)}")
-    cases = [case for part in parts for case in part["cases"]]
-    return {**last, "summary": summary_of(cases), "cases": cases}
-
-
-def side_or_join(options: argparse.Namespace) -> None:
-    """What is done in place of a whole measurement: the part of one process, or joining results."""
-    if options.join:
-        save(options.out, joined([json.loads(path.read_text(encoding="utf-8")) for path in options.join]))
-        return
-    rows = first_calls(options.side, options.bodies[0], options.counts[0])
-    options.out.write_text(json.dumps(rows), encoding="utf-8")
-
-
 def main() -> int:
     """Measure what is asked for, and write one JSON file; also the part of one process."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, Path("short_lists.json"))
     parser.add_argument("--bodies", nargs="*", default=list(BODIES), choices=list(BODIES))
     parser.add_argument("--counts", nargs="*", type=int, default=COUNTS[:3], choices=COUNTS)
     parser.add_argument("--limit-s", type=float, default=240.0, help="start nothing more after so many seconds")
     parser.add_argument("--side", choices=SIDES, help="used by the script itself")
-    parser.add_argument(
-        "--join", nargs="*", type=Path, help="results of one commit on GPUs of one kind, measured apart"
-    )
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--commit")
     options = parser.parse_args()
-    if options.join or options.side:
-        side_or_join(options)
+    if options.side:
+        rows = first_calls(options.side, options.bodies[0], options.counts[0])
+        options.out.write_text(json.dumps(rows), encoding="utf-8")
         return 0
-    cases: list[dict[str, Any]] = []
+    cases: list[dict[str, Any]] = begun(options.out, options.commit).get("cases", [])
     start = time.monotonic()
-
     for body, length in product(options.bodies, options.counts):
+        if any((case["body"], case["configs"]) == (body, length) for case in cases):
+            continue
         if time.monotonic() - start > options.limit_s:
             break
         case = case_of(body, length, turn=len(cases))

@@ -7,8 +7,8 @@ Each case is a forward and a backward pass of an operator. Both processes start 
 inputs, and take turns: in each case both make their first call, which tunes, one after the other; then both are timed
 in alternate rounds. What `TRITON_PRINT_AUTOTUNING` prints tells the seconds that each kernel's tunes took, compiling
 included. The outputs and gradients of both are compared. The file is written after each case, and cases that it holds
-of other runs are not measured again. A process that dies, or that takes longer for a case than `--case-s`, is an error
-of that case, and a new one goes on with the next. FLA's own cache of configs is off, which is its default.
+of the same commit are not measured again. A process that dies, or that takes longer for a case than `--case-s`, is an
+error of that case, and a new one goes on with the next. FLA's own cache of configs is off, which is its default.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import torch
 from triton.runtime.autotuner import Autotuner
 
 import triton_ops
-from benchmarks.document import headed, parser_of, save
+from benchmarks.document import begun, headed, parser_of, save
 from triton_ops_torch import parse_printed
 
 B, T, H, D = 2, 2048, 8, 128
@@ -338,8 +338,8 @@ def tell(facts: dict[str, Any]) -> None:
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """Run the cases until the limit, writing the file after each; returns the facts of all that it holds."""
     end, cases = time.perf_counter() + options.limit_s, dict[str, Any]()
-    known = options.out is not None and options.out.is_file()
-    facts = before = merged([json.loads(options.out.read_text(encoding="utf-8"))] if known else [])
+    known = begun(options.out, options.commit)
+    facts = before = merged([known] if known else [])
 
     def left_s() -> float:
         return max(1.0, min(options.case_s, end - time.perf_counter()))
