@@ -164,6 +164,7 @@ _REACH = 1 << (_SHIFT_BITS - 2)  # bytes before an argument's begin, up to which
 
 def _located(regions: list[Region], addresses: Any) -> tuple[Any, Any]:
     """int64: the region of whose argument each address was made, or the next one; and the addresses without shifts."""
+    # The upper bits of a shifted address name its region; `_REACH` keeps addresses before a tensor's begin in it.
     which = ((addresses + _REACH) >> _SHIFT_BITS) - 1
     which = np.where(which < len(regions), which, -1)
     shifts = np.array([*(one.shift for one in regions), 0], dtype=np.int64)
@@ -337,7 +338,7 @@ class _Native:
         return self.native.store(pointers, value, mask)
 
     def atomic_rmw(self, does: Any, pointers: Any, value: Any, mask: Any, order: Any) -> Any:
-        if value.dtype.kind != "f":
+        if value.dtype.kind != "f":  # whole numbers may count those that wait, or be a lock
             self.launch.watch.locked.add(self.launch.kernel)
         pointers, mask = self.launch.allowed("adds to", pointers, mask, value.dtype.itemsize)
         return self.native.atomic_rmw(does, pointers, value, mask, order)

@@ -134,7 +134,10 @@ class Effort:
 
     @classmethod
     def named(cls, effort: str | Effort | None = None) -> Effort:
-        """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`."""
+        """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`.
+
+        SettingsError: there is no such effort.
+        """
         if isinstance(effort, cls):
             return effort
         if effort is not None and not isinstance(effort, str):

@@ -329,9 +329,9 @@ class TuneProblem:
         return self.request(device, seed)
 
     def request(self, device: str | None = None, seed: int = 0, *, spec: DeviceSpec | None = None) -> TuneRequest:
-        """The request on a device, the problem's own for None; it fits, but for the space, which may be missing.
+        """The request on a device, the problem's own for None; all is checked but the space, which may be missing.
 
-        A `spec` is that of a device that need not be here; None asks the device.
+        A `spec` describes a device that need not be here; None asks the device. Raises as `tune` for arguments.
         """
         target, space = self.parts
         arguments, device = Arguments.given(self.args, self.kwargs), TorchDevice.name_of(device or self.device)

@@ -68,6 +68,10 @@ class Contents:
             default by more than 5 % on a content.
         held_out: Further draws of each content that is drawn. They are timed beside, decide nothing, and tell how much
             the winner loses on contents that nobody has tuned for.
+
+    Raises:
+        SettingsError: The items are no pairs of a positive weight and a content, or `held_out` is no whole number of 0
+            or more.
     """
 
     SLOWER: ClassVar[float] = 0.05  # than the default on a content with a weight: a config that is does not win
@@ -88,7 +92,7 @@ class Contents:
 
     @classmethod
     def of(cls, contents: Contents | Sequence[tuple[float, Any]], names: Collection[str]) -> Contents:
-        """Contents as a caller gives them, of arguments that are among these names."""
+        """Contents as a caller gives them; SettingsError unless the arguments that they replace are among the names."""
         own = contents if isinstance(contents, Contents) else cls(contents)
         named = {name for _, each in own.items if isinstance(each, Mapping) for name in each}
         if strange := sorted(map(str, named - {*names})):
@@ -136,7 +140,10 @@ class Contents:
             yield label, weight, _values(content, arguments, own_seed)
 
     def value(self, units_ms: list[float], times_ms: Sequence[float]) -> float:
-        """What a config's times on each content count as; those of the default, the first, fill the `units_ms`."""
+        """Milliseconds for which a config's times on each content count.
+
+        The first config is the default: its times fill `units_ms`, to which those of later configs are relative.
+        """
         units_ms[:] = units_ms or times_ms
         weights = [float(weight) for weight, _ in self.items]
         if not self.worst:

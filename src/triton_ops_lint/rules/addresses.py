@@ -239,9 +239,9 @@ def overlapping_writes(kernel: KernelReading) -> Iterable[Statement]:
 def outside_tensor(kernel: KernelReading) -> Iterator[Statement]:
     """Reads and writes outside of the tensors of a launch, as a run with `--run` sees them.
 
-    Each tensor is copied between zones of at least 64 KiB, and every address of a load, store or atomic operation
-    is looked up. Bytes between the rows of a tensor with gaps are outside, too. The access is left out, and the run
-    goes on.
+    The kernel gets addresses at which no tensor is within reach of another, and every address of a load, store or
+    atomic operation is looked up. Bytes between the rows of a tensor with gaps are outside, too. The access is left
+    out, and the run goes on.
     """
     return _observed(OUTSIDE, kernel)
 
