@@ -91,7 +91,7 @@ def compile_command(
     typed = target.problem
     _check(jobs, timeout_s)
     pairs = [(Target.named(name), DeviceSpec.called(name)) for name in gpus or ()]
-    by_name = {goal.arch: (goal, spec) for goal, spec in pairs}
+    by_name = {goal.arch: (goal, spec) for goal, spec in pairs}  # two GPUs of one architecture take the same code
     here = None if by_name else device_spec(None)
     goals = list(by_name.values()) if here is None else [(Target.of(here), here)]
     target = replace(target, gpu=next(iter(gpus or ()), None))
@@ -142,6 +142,7 @@ def _check(jobs: int | None, timeout_s: float) -> None:
 def _first_problem(operation: Operation, dtype: str | None) -> tuple[list[tuple[int, ...]], str | None]:
     """Shape and dtype of the operation's first named problem, preferably of this dtype; no shape if none is named."""
     element = None if dtype is None else dtype_name(dtype)
+    # False comes first, and problems that are alike keep their order
     problems = sorted(operation.problems.values(), key=lambda problem: element not in (None, problem[1]))
     if not problems:
         return [], dtype

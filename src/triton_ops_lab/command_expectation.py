@@ -243,6 +243,7 @@ def _asked(target: TypedTarget) -> tuple[Operation, tuple[int, ...] | None, str 
     The values may be any, as those of `--space`; the rules of the space hold.
     """
     values = target.config or {}
+    # as a space of one value each, so that names of members and dtypes are read as those of `--space`
     problem = replace(target.problem, space={name: [value] for name, value in values.items()} or None)
     operation, space, extents, element = replace(target, problem=problem).tuned(target.operation(_LACK))
     own = operation.space_for(operation.problem(extents, element))
@@ -281,7 +282,7 @@ def rank_command(
     if unseen := Machine.known(device_spec(gpu)).unseen:
         tell(unseen)
     facts = Facts("explain rank", lambda: ranking[:most])
-    guessed = [one for one in ranking if not one.compiled]
+    guessed = [one for one in ranking if not one.compiled]  # but what a rule refuses for certain is no guess
     if guesses := [one for one in guessed if math.isfinite(one.expected_ms) or one.limited_by == GUESSED_TOO_LARGE]:
         what = "their times, marked ~, and whether they fit are guessed; --all compiles every config"
         tell(f"{len(guesses)} of {len(ranking)} configs are not compiled: {what}")

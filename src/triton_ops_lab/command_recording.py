@@ -34,6 +34,7 @@ class _ManyRecords(TyperCommand):
         many = False
         for at, word in enumerate(args):
             if word == _MANY:
+                # where no RECORDING came before, the words after the first file may be RECORDINGs
                 many = any(not before.startswith("-") for before in args[:1])
             else:
                 many = many and not word.startswith("-")

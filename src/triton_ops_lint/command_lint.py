@@ -91,7 +91,7 @@ def lint_command(
             output.take()
             end = None
         except (KeyboardInterrupt, TerminatedError) as error:
-            output.take_what_is_done()
+            output.take_what_is_done()  # what was found so far is told, and written as SARIF, all the same
             end = error
         report = merge_reports(output.reports)
         if sarif is not None:
@@ -108,7 +108,7 @@ def lint_command(
             facts.tell("nothing was read: no target has a Triton kernel", "warning", "yellow")
             facts.code = ExitCode.DONE if pass_without_kernels else ExitCode.NOTHING_READ
         if isinstance(end, TerminatedError):
-            facts.written()
+            facts.written()  # before the signal ends the process
             raise end
     return facts
 

@@ -221,6 +221,7 @@ class ProgressBar:
             return
         self._plan = plan
         before, after = f"{plan.problem} on ", f": {plan.size}; search {plan.search}"
+        # the device's name is shortened, since what stands after it says more
         room = self._console.width - require("rich.cells", _PURPOSE).cell_len(before + after)
         self._say(f"{before}{_shorten(plan.device, max(room, _SHORTEST_DEVICE))}{after}")
         if plan.resumed:

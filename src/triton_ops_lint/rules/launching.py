@@ -243,7 +243,7 @@ def narrow_key(kernel: KernelReading) -> Iterator[Statement]:
         return
     key = set(kernel.key or ())
     for loop in variant.facts.loops:
-        if loop.upper.named("program_id", "load"):
+        if loop.upper.named("program_id", "load"):  # each program has an end of its own, which no key can hold
             continue
         ends = loop.upper.arguments - key
         by = {loop.step.constant, *(one.operands[1].constant for one in loop.upper.named("quotient"))}
@@ -376,6 +376,7 @@ def changed_global(kernel: KernelReading) -> Iterable[Statement]:
         lines = [statement.lineno for statement in assigned]
         if not any(isinstance(one, ast.AugAssign) for one in assigned) and len(set(map(ast.unparse, assigned))) == 1:
             continue  # the same value again
+        # above the kernel once, and below it again, where launches may have compiled it already
         for line in (line for line in lines[1:] if line > kernel.line > lines[0]):
             yield Seen(
                 line_read,
