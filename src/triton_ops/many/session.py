@@ -391,7 +391,7 @@ def tune_many(
     start = time.monotonic()
     if told is not None and not callable(told):
         raise SettingsError(
-            f"told is {told!r}, which cannot be called", hint="pass a function of one problem's outcome"
+            f"told is {told!r}, which cannot be called", hint="pass a function that takes a ProblemOutcome"
         )
     each = TuneOptions(
         effort=effort, search=search, trials=trials, budget_s=each_s, seed=seed, cache_dir=cache_dir, force=force,

@@ -359,7 +359,7 @@ class DirectoryStore(Generic[T]):
             text = StoredFile(path).read(_LARGEST_BYTES)
             value = self.codec.loads(text)
             if path != self.path_of(self.codec.id_of(value)):
-                raise CacheError(f"it holds the entry {self.codec.id_of(value)}, of which it does not have the name")
+                raise CacheError(f"it holds the entry {self.codec.id_of(value)}, and has the name of another")
         except FileNotFoundError:
             return None
         except (CacheError, OSError) as error:

@@ -25,7 +25,7 @@ def run_named(text: str, folder: Path) -> Path:
     matches = [one for one in paths if one.stem.startswith(text)]
     if len(matches) > 1:
         message = f"{len(matches)} runs have ids that start with {text}"
-        raise RunLogError(message, hint=f"the newest is {matches[0].stem}")
+        raise RunLogError(message, hint=f"write more of the id; the newest is {matches[0].stem}")
     log = matches[0] if matches else next((one for one, head in _heads(paths) if _is_of(head, text)), None)
     if log is None:
         raise _none(text, folder)

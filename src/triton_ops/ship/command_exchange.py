@@ -64,7 +64,7 @@ def export_command(
     else:
         table = Table.of_run(run or Path(), names, values)
     if not (best := table.best()):
-        raise SettingsError(f"no config of {run} has a time", hint="export a run in which one was right")
+        raise SettingsError(f"no config of {run} has a time", hint="export a run in which a config was right")
     paths = [_write(form, each, folder) for each in (*first, table)]
     is_named = any(table.facts["device_name"] == facts.get("device_name") for facts in (values, *tables.values()))
     if doubt := form.doubt(folder, table.facts, named=is_named):
@@ -221,7 +221,7 @@ def _value(text: str) -> Any:
     with suppress(ValueError):
         return int(text)
     if not text.isprintable():
-        raise SettingsError(f"{text!r} is no value", hint="write letters and digits")
+        raise SettingsError(f"{text!r} has characters that are not printed", hint="write letters and digits")
     return {"true": True, "false": False}.get(text, text)
 
 

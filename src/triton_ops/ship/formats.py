@@ -157,7 +157,7 @@ class ByBatch(Format):
     def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
         """The row of the nearest batch size; see `Format`."""
         if len(at) != 1 or not isinstance(at[0], int):
-            raise SettingsError("a row is one whole number", hint="--at 16")
+            raise SettingsError(f"the row {list(at)} is not one whole number", hint="--at 16")
         nearest = table.nearest(int(at[0]))
         return None if nearest.failure else nearest
 

@@ -364,7 +364,7 @@ def _device(table: Table) -> LockedDevice:
     words = str(name).replace("_", " ")
     kind = table.facts.get("kind") or kind_called(words)
     if kind not in ("hip", *_OTHER_KINDS):
-        message = f"nothing says of what kind {words} is" if kind is None else f"there is no kind {kind}"
+        message = f"the name {words} does not tell its kind" if kind is None else f"there is no kind {kind}"
         raise SettingsError(message, hint="--set kind=cuda, or hip, xpu, npu, musa, cpu")
     return LockedDevice(alias=str(name).lower().replace("_", "-").replace(" ", "-"), kind=kind, name=words)
 

@@ -96,7 +96,7 @@ def _unused(objects: Iterable[Mapping[str, Any]], *known: str) -> list[str]:
 def _check_tried(table: Table, what: str) -> None:
     """Check that a table is of one problem, with the times by which the engine compares configs."""
     if len({json.dumps(row.at) for row in table.rows}) > 1:
-        raise SettingsError(f"{what} is of one problem", hint="export one problem at a time")
+        raise SettingsError(f"{what} holds one problem, not several", hint="export one at a time")
     if any(not row.failure and row.median_ms is None for row in table.rows):
         raise SettingsError(f"a config has no time, and {what} compares configs by it", hint="export a run: --run FILE")
 
@@ -111,7 +111,7 @@ class T4Results(Format):
         _check_tried(table, "a file in the format T4")
         (path,) = self.places(Path(), table.facts)
         if path.suffix == ".gz":
-            raise SettingsError(f"{path.name} would not be compressed", hint=f"--set file={path.stem}")
+            raise SettingsError(f"{path.name} would not be compressed, but JSON", hint=f"--set file={path.stem}")
         results = [_t4_result(row) for row in table.rows]
         return {"schema_version": _SCHEMA, "metadata": {"timeunit": "milliseconds"}, "results": results}
 

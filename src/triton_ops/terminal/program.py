@@ -368,7 +368,7 @@ def _unconverted(command: Any) -> Any:
     take half of the time of `triton-ops cache show`, and its errors do not name what is no number. Versions of Typer
     without pydantic ignore the attribute set here.
     """
-    # fastapi/typer#1831 brought pydantic.
+    # fastapi/typer#1831 describes the change.
     command.context_class, command.context_settings = _Context, _HELP
     for parameter in command.get_params(_Context(command, **_HELP)):  # with `--help`
         kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)

@@ -140,7 +140,7 @@ def test_a_compressed_file_is_imported_and_one_without_a_best_is_refused(tmp_pat
     assert "score.json: its objective is score" in message
     assert "score.json has no config that can be called the best" in message
     assert FORMATS["t4"].look_up(tmp_path, {"file": "score.json"}, ()) is None
-    for kind, told in (([], "nothing says of what kind A100 is"), (["--set", "kind=gpu"], "there is no kind gpu")):
+    for kind, told in (([], "the name A100 does not tell its kind"), (["--set", "kind=gpu"], "there is no kind gpu")):
         assert main([*words[:-2], *kind, "A100_T4.json.gz"]) == 2
         assert told in capsys.readouterr().err
 
@@ -149,7 +149,7 @@ def test_a_file_has_the_times_of_one_problem_and_is_not_compressed(tmp_path):
     timed = Row((), Config(b=1), median_ms=1.0)
     for facts, rows, message in (
         ({}, [Row((), Config(b=1))], "has no time"),
-        ({}, [timed, Row((2,), Config(b=1), median_ms=1.0)], "of one problem"),
+        ({}, [timed, Row((2,), Config(b=1), median_ms=1.0)], "holds one problem, not several"),
         ({"file": "x.json.gz"}, [timed], "would not be compressed"),
     ):
         with pytest.raises(SettingsError, match=message):
