@@ -41,7 +41,7 @@ class ProblemOutcome:
         error: Why it failed; None otherwise.
         device: The device that measured it; empty if none did, and for the problem's own.
         began_s: When its measuring began, in seconds of the run.
-        ended_s: When it ended.
+        ended_s: When it ended, in seconds of the run.
     """
 
     problem: Any

@@ -281,10 +281,11 @@ class Portfolio:
         device: The device on which all was measured.
         configs: The configs, those first that serve most problems.
         served: Each problem with what serves it, in the order of their labels.
-        worst: The largest regret; infinite if a problem is not served.
+        worst: The largest regret, the share by which a config is slower than the best one on its problem; infinite if a
+            problem is not served.
         mean: The weighted mean regret; infinite if a problem is not served.
-        objective: What was to be small: `worst` or `mean`.
-        bound: No portfolio of as many configs among those measured has a smaller one.
+        objective: The regret that was made small: `worst` or `mean`.
+        bound: No portfolio of as many measured configs has a smaller regret of that kind.
         exact: Whether this one reaches the bound, so that none is better.
         noise: The largest relative difference below which two configs counted as equal in a problem's tune. Regrets
             below it are none.
@@ -338,8 +339,13 @@ def choose_portfolio(
         weights: What problems count in the mean, by their labels; 1 for others.
         cache_dir: Folder of records and run logs; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
 
+    Returns:
+        The portfolio, with the config and the regret of each problem.
+
     Raises:
-        SettingsError: An option does not fit.
+        SettingsError: `k` is no whole number of 1 or more, `objective` is another word, or `weights` has a label that
+            no problem has, or a number that is not positive.
+        MissingDependencyError: SciPy is not installed.
         TargetError: There is no record of the kernel that counts, which is an UntunedError too, or there are some of
             several devices and none is named.
 

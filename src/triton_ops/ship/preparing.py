@@ -72,7 +72,7 @@ class Prepared:
 
     Attributes:
         compiled: Programs that are in Triton's disk cache now, each for one config and one kind of arguments.
-        loaded: Those of them that are loaded in this process, so that their first launch does neither.
+        loaded: Those of them that are loaded in this process: their first launch neither compiles nor loads.
         seconds: Wall seconds of it all.
         failed: Entries that could not be prepared, each with the reason.
         nothing_to_compile: Entries of kernels that have no compiler, such as Python functions.
@@ -121,8 +121,8 @@ def prepare(
             each: programs are loaded per GPU, and the second time they are found in the disk cache.
         alias: The device's alias in the lockfile, where only Triton's disk cache is filled, as in the build of an image
             on a machine without the GPU; None prepares for the device that is here, and loads.
-        jobs: Processes; None is one for each CPU.
-        timeout_s: Seconds for one config.
+        jobs: Processes that compile; None is one for each CPU.
+        timeout_s: The most seconds to compile one config, which has failed after them.
 
     Returns:
         What was compiled and loaded, how long it took, and what failed with its reason.
