@@ -1,8 +1,9 @@
 """Replays: one search on one recording, which answers with its recorded times, or many of them over processes.
 
-Proposals wait in the feed, compilers take as long as they were recorded to take, the search sees previews as they are
-done and measures what is compiled first, measurements are noisy, and the search ends where a tune would end. Only
-compiling and measuring are simulated; the loop, the feed, the previews and the queue of the compilers are a tune's own.
+In a simulated tune proposals wait in the feed, and compilers take as long as they were recorded to take. The search
+sees previews as they are done, and measures what is compiled first. Measurements are noisy, and the search ends where a
+tune would end. Only compiling and measuring are simulated; the loop, the feed, the previews and the queue of the
+compilers are a tune's own.
 """
 
 from __future__ import annotations

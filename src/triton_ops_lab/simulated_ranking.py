@@ -227,7 +227,8 @@ class Overlay:
             measured=times, failed=len(recording.trials) - len(times),
         )  # fmt: skip
         if len(overlay.pairs) < 2:
-            raise RecordingError(f"{path}: the model makes a forecast for fewer than two of its configs")
+            message = f"{path}: the model has a forecast for {len(overlay.pairs)} of its configs, and needs two or more"
+            raise RecordingError(message, hint="record a kernel that declares its work, or that can be read")
         return overlay
 
     @cached_property

@@ -1,10 +1,10 @@
 """Reports of files that were read before, with all that they depend on: they are believed only while that is the same.
 
-A report depends on the file and the modules of its package that its kernels use, on other packages, Triton, Python and
-this package, on variables of the environment, on files that are opened, on paths whose state is asked for, and on what
-is *not* there: a module that was looked for in vain. The process that reads a file records all of these. Files that
-somebody works on count by their content, installed packages by name, size and times of each of their files, which costs
-less.
+A report depends on the file and the modules of its package that its kernels use, and on other packages, Triton, Python
+and this package. It depends on variables of the environment, on files that are opened, on paths whose state is asked
+for, and on what is *not* there: a module that was looked for in vain. The process that reads a file records all of
+these. Files that somebody works on count by their content, installed packages by name, size and times of each of their
+files, which costs less.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ takes a tenth of a key's time. A key that was found is told so from then on.
 
 Facts used, from torch 2.11 to 2.13: `Tensor.shape`, `dtype` and `device` hash and compare by value;
 `torch._C._is_any_autocast_enabled()`. `torch._C._dynamo.guards.TensorGuards` is made of tensors with their sizes and
-strides by name; its `check` tells of as many tensors whether each is of the same class, dtype, device, sizes, strides
-and `requires_grad`, and of dispatch keys that are those of a like tensor here and now, among them what says that it is
+strides by name. Its `check` tells of as many tensors whether each is of the same class, dtype, device, sizes, strides
+and `requires_grad`. It also compares dispatch keys with those of a like tensor here and now, which say whether one is
 negated, wrapped or cast. It holds no tensor, and is false where a tensor comes twice.
 """
 

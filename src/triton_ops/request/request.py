@@ -202,7 +202,8 @@ def device_of(arguments: Arguments, device: str | None) -> str:
     """The torch name of the device of the tensors, one and the named one; without any, `device` or `cpu`."""
     places = sorted({str(tensor.device) for tensor in arguments.tensors()})
     if len({place for place in places if place != "cpu"}) > 1:
-        raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])
+        text = f"the arguments are on several devices: {', '.join(places)}"
+        raise DeviceError(text, places[0], places[-1], hint=f"move them to one: tensor.to({places[-1]!r})")
     place = next((place for place in places if place != "cpu"), "cpu")
     if place == "meta":
         message = "the arguments are on the device meta, which holds no numbers"

@@ -222,7 +222,7 @@ class Config(Mapping[str, Value]):
         entries = {**(values or {}), **more}
         for name in entries:
             if not isinstance(name, str):
-                raise ConfigValueError(f"a tunable's name must be a string, not {name!r}")
+                raise ConfigValueError(f"a tunable's name must be a string, not {name!r}", hint="Config(BLOCK=64)")
         object.__setattr__(self, "_values", {name: checked_value(name, value) for name, value in entries.items()})
         object.__setattr__(self, "_text", None)
         object.__setattr__(self, "_plain", None)

@@ -118,7 +118,7 @@ def IntRange(low: int, high: int, step: int = 1) -> Tunable:  # noqa: N802
         ConfigValueError: `step` is not positive, or these are more than a million integers.
     """
     if step < 1:
-        raise ConfigValueError(f"IntRange step is {step}; it must be 1 or more")
+        raise ConfigValueError(f"IntRange step is {step}; it must be 1 or more", hint="IntRange(0, 64, 8)")
     return Tunable(_as_tuple(range(low, high + 1, step)), ordered=True)
 
 

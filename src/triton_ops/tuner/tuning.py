@@ -197,7 +197,7 @@ class RequestedTune:
         if not isinstance(space, UnlistedSpace) or space.made_up:
             return None
         if (spec := DeviceSpec.called(gpu)) is None:
-            raise DeviceError(f"there are no figures of a device of {gpu}")
+            raise DeviceError(f"no device {gpu!r} is in the table", hint="take a name of DeviceSpec.names()")
         tune = cls.expected(TuneProblem(target=operation).request("cuda", spec=spec))  # as torch calls any GPU
         return replace(tune.expectation(Survey(seconds=5.0), of_list=True), device=spec.name)
 

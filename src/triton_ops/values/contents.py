@@ -105,10 +105,11 @@ class Contents:
         """A maker of loads of groups, such as of experts or of sequences that fill the rows.
 
         Args:
-            kind: `zipf` (the group of rank r has a share proportional to r to the minus `amount`; 0 is uniform),
-                `dirichlet` (of that concentration; the smaller, the more uneven), `one_hot` (one group has this share,
-                the others divide the rest), `log_normal` (lengths of that sigma), `bimodal` (one in five is so many
-                times as long), or `sparse` (the tensor's own values, of which this share is zeros).
+            kind: One of six. `zipf`: the group of rank r has a share proportional to r to the minus `amount`; 0 is
+                uniform. `dirichlet`: of the concentration `amount`; the smaller, the more uneven. `one_hot`: one group
+                has the share `amount`, and the others divide the rest. `log_normal`: lengths of the sigma `amount`.
+                `bimodal`: one in five is `amount` times as long. `sparse`: the tensor's own values, of which the share
+                `amount` is zeros.
             amount: The kind's number.
             form: What the argument holds: `ends` of the groups, `offsets` where they begin, with a last one, `counts`
                 of their rows, or `ids`, the group of each row. Rows and groups are as many as in the tensor replaced.

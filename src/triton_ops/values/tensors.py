@@ -114,16 +114,20 @@ class TensorSpec:
         shape: Extents, each 0 or more.
         dtype: Long name, such as `bfloat16`; a `torch.dtype` or a short name is accepted and normalised.
         stride: Strides in elements, one per axis, none negative; None is row-major.
-        fill: The values of a tensor made from this spec: `uniform` in [-1, 1] (integers: 0 to 127; complex numbers:
-            both parts), `positive` in [0.5, 1.5], for what results are divided by, `outliers` (as uniform, but one
-            float in a thousand is ten times as large, to find sums and maxima that do not reach so far), `whole`
-            (floats: -1, 0 and 1, whose products add up without rounding; else as uniform), `bits` (integers: any that
-            the dtype has, so that int8 has both signs and a uint8 any pair of fp4; else as uniform), `zeros`, `empty`,
-            `arange`, `shuffled` (the numbers of `arange` in a random order, such as pages of a cache), `ends` (rising
-            whole numbers, where runs of random lengths end that fill `total`, some of them empty), `offsets` (0, and
-            then as `ends`). Zeros draw less power and can run faster than real data, so they are never the default.
-            Values of one's own are numbers in lists, an array, a tensor, a function that is given the shape, or the
-            `Path` of a .npy, .npz, .pt, .safetensors or .json file, which ends in `#NAME` where that holds several.
+        fill: The values of a tensor made from this spec, by a word or as values. The words:
+            `uniform` is in [-1, 1], both parts of complex numbers too; integers are 0 to 127.
+            `positive` is in [0.5, 1.5], for what results are divided by.
+            `outliers` is as uniform, but one float in a thousand is ten times as large. It finds sums and maxima that
+            do not reach so far.
+            `whole` has -1, 0 and 1 for floats, whose products add up without rounding; else it is as uniform.
+            `bits` has any integers of the dtype: int8 has both signs, and a uint8 any pair of fp4; else as uniform.
+            `zeros`, `empty` and `arange` are as in torch. Zeros draw less power and can run faster than real data, so
+            they are never the default.
+            `shuffled` has the numbers of `arange` in a random order, such as pages of a cache.
+            `ends` has rising whole numbers, where runs of random lengths end that fill `total`; some runs are empty.
+            `offsets` has 0, and then as `ends`.
+            Values are numbers in lists, an array, a tensor, a function that is given the shape, or the `Path` of a
+            file. Files are .npy, .npz, .pt, .safetensors and .json; a path ends in `#NAME` where a file holds several.
             Specs of different fills are equal: what a caller's tensors hold is not known, and a record answers for them
             all.
         aligned: Whether the data starts at a multiple of 16 bytes, as elements of 16 bytes always do; if not, compilers
@@ -159,7 +163,7 @@ class TensorSpec:
         if self.total < 0:
             raise ShapeMismatchError(f"total is {self.total}; it must be 0 or more", "0 or more", self.total)
         if any(extent < 0 for extent in shape):
-            raise ShapeMismatchError(f"shape {shape} has a negative extent", "0 or more", shape)
+            raise ShapeMismatchError(f"shape {shape} has an extent below 0; each must be 0 or more", "0 or more", shape)
         if self.stride is None:
             return
         stride = tuple(map(_whole, self.stride))
@@ -355,7 +359,8 @@ class TensorSpec:
     def check_layout(tensor: Any, name: str = "a tensor") -> None:
         """Check that a torch tensor lies in memory with strides, and is neither sparse nor nested."""
         if not hasattr(tensor, "layout") or isinstance(tensor, type):
-            raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
+            hint = "make it one: torch.as_tensor(values)"
+            raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor", hint=hint)
         nested = getattr(tensor, "is_nested", False)  # what only describes a tensor does not say it
         if nested or str(tensor.layout) != "torch.strided":
             what = "nested" if nested else f"of layout {tensor.layout}"

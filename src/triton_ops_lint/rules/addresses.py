@@ -353,8 +353,8 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
         row = (tl.program_id(0) * stride).to(tl.int64)        # bad
         row = tl.program_id(0).to(tl.int64) * stride          # good
 
-    It is a finding also where another term of the address is multiplied in 64 bits, unless the launch says that
-    this one is of an inner axis, or the tensor has one element for each 16 and more of the other.
+    It is a finding also where another term of the address is multiplied in 64 bits. It is none where the launch
+    says that this one is of an inner axis, or where the tensor has one element for each 16 and more of the other.
 
     Undecided: a product that is never widened, since how large tensors are is not in the file; a row whose width is
     a number; one beside heads or groups that a remainder counts; and one that is widened without its sign. Blocks

@@ -146,9 +146,10 @@ def lost_occupancy(kernel: KernelReading) -> Iterable[Statement]:
     """Stages of a pipeline whose buffers keep a second block away.
 
     A kernel that is launched with one known config of three stages or more is compiled with them and with one
-    fewer. It is a finding if one block of at most four warps is alone on a multiprocessor for its shared memory,
-    one stage fewer makes room for another, and a product of the loop waits for another of the same iteration, as in
-    attention. In recorded spaces on an H200 all 9 such configs were slower with more stages, by 34 % in the median.
+    fewer. It is a finding if three things hold. One block of at most four warps is alone on a multiprocessor for
+    its shared memory. One stage fewer makes room for another block. A product of the loop waits for another of the
+    same iteration, as in attention. In recorded spaces on an H200 all 9 such configs were slower with more stages,
+    by 34 % in the median.
 
     Of plain products 42 of 62 were, so that these are undecided. So is a config that the target refuses, or that
     takes minutes to compile: more than 64 stages.

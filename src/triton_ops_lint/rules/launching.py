@@ -64,12 +64,12 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
     loop, type or switch needs it, and the kernel compiles without it.
 
     Nothing is found for the width of rows, which is that of a model, for the size of a table that every program
-    reads, for a ratio of two sizes, for a size that the launching function makes a block of, and for an argument by
-    which no programs are counted.
+    reads, and for a ratio of two sizes. Nor is it for a size that the launching function makes a block of, and for
+    an argument by which no programs are counted.
 
-    Undecided: rows that programs choose by numbers that they load, parts whose lengths are loaded, the first extent
-    of a tensor where another is a plain argument, and a size that a tune's key has as it is beside buckets of
-    another.
+    Undecided: rows that programs choose by numbers that they load, and parts whose lengths are loaded. So are the
+    first extent of a tensor where another is a plain argument, and a size that a tune's key has as it is beside
+    buckets of another.
     """
     uses = kernel.uses
     deciders = set(uses.tiles) | uses.ranges | uses.types | uses.callables | uses.switches

@@ -52,8 +52,8 @@ def missing_mask(kernel: KernelReading) -> Iterable[Statement]:
     or a kernel without any mask is given an argument that it never uses.
 
     Nothing is found where the file promises that sizes fit. Such are a switch like `EVEN_K`, an assertion at every
-    launch, sizes that launches write out and the block divides, rows that the launching function rounds up or pads,
-    and a loop that leaves the last block to an access with a mask.
+    launch, and sizes that launches write out and the block divides. So are rows that the launching function rounds
+    up or pads, and a loop that leaves the last block to an access with a mask.
 
     Undecided: an index without evidence, a loop to `n + 1` or to another end than masks have, a number of blocks
     that is loaded, a remainder that the file tests, and launches in other files. An index that is data, such as a

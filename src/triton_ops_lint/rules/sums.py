@@ -180,10 +180,11 @@ def wrong_identity(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
     Nothing is found where stores keep only whole blocks of the result, or where padded lanes are in a loop's last
     turn alone and nothing after it reads the sum.
 
-    A maximum with `other=0` over data that is never negative is found all the same. Undecided: a mask that covers
-    the lanes only if one argument is never larger than another, the least or largest of whole numbers, rows as wide
-    as the block, a result from which a store takes off the number of padded lanes, and operations that it cannot
-    compute: histograms, `tl.gather`, inline assembly and `while`.
+    A maximum with `other=0` over data that is never negative is found all the same.
+
+    Undecided: a mask that covers the lanes only if one argument is never larger than another, the least or largest
+    of whole numbers, and rows as wide as the block. So are a result from which a store takes off the number of
+    padded lanes, and operations that the rule cannot compute: histograms, `tl.gather`, inline assembly and `while`.
     """
     for fact, condition, harm in variant.facts.padded_lanes():
         line = f"line {kernel.place(fact).line}"
