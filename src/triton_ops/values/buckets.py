@@ -1,7 +1,7 @@
 """Buckets: the rules by which problems share a key.
 
-Every rule is total where it says so and silent elsewhere: a value that it has no bucket for is left as it is, so that
-nothing is taken for a problem far away from every one that was measured.
+A value for which a rule has no bucket is left as it is, so that it is never taken for a problem far away from all that
+were measured.
 
 A problem is taken in the form that keys and files have: argument name to scalar, or to the shape, dtype, strides and
 alignment of a tensor. An extent is named `a[0]` where it is an axis of the tensor `a`, and by the argument's name where

@@ -1,9 +1,10 @@
 """Classes of arguments: of sizes, and what Triton specialises code on.
 
-What no winner of the very problem decides is decided once for all sizes of a class. A power of two has four parts, and
-below 64 one. The ends of a part stand alone, since rules change there; inside of it multiples of 8 and of 16 stand
-apart, by which memory is aligned. The size in the middle of a class stands for it: at an end tiles would be chosen
-that fill a device there alone.
+Where a problem has no winner of its own, a decision is made once for all sizes of a class. The sizes between two powers
+of two are cut into four parts, from 64 on; below 64 they are one part, and below 16 each size is a class. The first
+size of a part is a class by itself, since rules change there. The others are three classes, by which memory is aligned:
+multiples of 16, further multiples of 8, and the rest. The size in the middle of a class stands for it: tiles that are
+chosen at the end of a part may fill a device there alone.
 
 The key of a decorated kernel has under `NAME:class` what Triton specialises code on, as a text. Fact used, from Triton
 3.6 to 3.9: of an integer count whether it is 1, a multiple of 16, and needs 64 bits; of a pointer whether it is a
@@ -41,7 +42,7 @@ def class_cut(size: int, low: int, high: int) -> bool:
 
 
 def _part(size: int) -> int:
-    """How far the ends of the part are from each other that holds a size."""
+    """The length of the part that holds a size: from its first size to that of the next part."""
     return 1 if size < _EXACT else 1 << (size.bit_length() - (1 if size < _WHOLE else 3))
 
 
