@@ -1,26 +1,27 @@
-"""One table and one plot from the results of several replays; both are written beside the results.
+"""A page of tables from the results of several replays, which is written beside them.
 
     python -m benchmarks.search.table benchmarks/results/search
 
 Reads every `*.json` in the folder that `triton-ops replay --json` or `peers.py` wrote. A search
 counts in a mean if it has run on all recordings of the group. README.md beside this file says how the other searches
-were driven, and what was tried. The plot needs matplotlib (requirements.txt).
+were driven, and what was tried.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-PUBLIC, OWN = "public spaces (no model of any)", "H200 spaces (auto has the kernels' model, and previews)"
+PUBLIC, OWN = "Public spaces, without a model", "H200 spaces, where auto has the kernels' model, and previews"
 Entries = dict[str, dict[str, dict[str, Any]]]
-_NOTES = (
-    "[How the searches were driven and what was tried](../../search/README.md); the files beside this page "
-    "have all runs."
-)
+_NOTES = """\
+Each figure of the first tables is the best time of a space divided by the best time that a search found, after 10 to
+200 evaluations, in the mean of the spaces. An evaluation is a config that the search asked for, failed ones included.
+[Another page](../../search/README.md) says how the searches were driven, and what was tried. The files beside this page
+have all runs, with their commands and dates."""
 _MORE = {
     "records": " with records",
     "tunables": " from the tunables alone",
@@ -28,8 +29,6 @@ _MORE = {
     "looks": " and previews",
 }
 """Word of a file's name: what it says of a run. `no_model_no_looks` is one without both."""
-_BOLD = ("auto", "helion LFBOTreeSearch")
-_DASHES = {"kernel_tuner": "--", "helion": "-."}
 
 
 def read(folder: Path) -> Entries:
@@ -64,7 +63,7 @@ def means(entries: Entries, files: list[str]) -> dict[str, dict[str, float]]:
 
 def table(entries: Entries) -> list[str]:
     """Markdown: a table of means per group, and one of every recording for the default search."""
-    lines = ["# Searches on recorded spaces: mean fraction of the optimum", ""]
+    lines = ["# Searches on recorded spaces: mean fraction of the optimum", "", _NOTES, ""]
     for title, files in groups(entries).items():
         by_search = means(entries, files)
         counts = sorted({n for shares in by_search.values() for n in shares}, key=int)
@@ -72,7 +71,7 @@ def table(entries: Entries) -> list[str]:
         lines += [_row([name, *(_said(shares.get(n)) for n in counts)]) for name, shares in by_search.items()]
         lines.append("")
     if entries.get("auto"):
-        lines += ["## auto, each recording", "", *_each(entries["auto"]), ""]
+        lines += ["## `auto`, each recording", "", *_each(entries["auto"]), ""]
     if by_search := _asked(entries):
         lines += ["## How much Helion's searches asked, mean of the public spaces", "", *by_search, ""]
     return lines
@@ -81,7 +80,10 @@ def table(entries: Entries) -> list[str]:
 def tunes(folder: Path) -> list[str]:
     """Markdown of all files `live*.json`: simulated whole tunes, with the search's own end."""
     lines = ["## Simulated whole tunes", ""]
-    lines += [_row(["file", "recordings", "within 1 %", "worst", "trials", "s", "of"]), _row(["---"] * 7)]
+    lines += [
+        _row(["file", "recordings", "within 1 %", "worst", "trials", "mean s", "date, commit"]),
+        _row(["---"] * 7),
+    ]
     for path in sorted(folder.glob("live*.json")):
         document = json.loads(path.read_text())
         spaces = document["spaces"]
@@ -110,7 +112,7 @@ def _asked(entries: Entries) -> list[str]:
 
 def _each(by_file: dict[str, dict[str, Any]]) -> list[str]:
     counts = sorted({n for entry in by_file.values() for n in entry["budgets"]}, key=int)
-    head = ["recording", *counts, "to 5 % median (p90)", "to 1 % median (p90)", "ms each: median (mean)"]
+    head = ["recording", *counts, "evaluations to 5 %: median (p90)", "to 1 %", "own ms for each: median (mean)"]
     rows = [
         [
             file,
@@ -138,35 +140,13 @@ def _said(share: float | None) -> str:
     return "-" if share is None else f"{share:.3f}"
 
 
-def plot(entries: Entries, path: Path) -> None:
-    """Mean fraction against evaluations, a panel per group."""
-    from matplotlib import pyplot as plt
-
-    titles = {title: files for title, files in groups(entries).items() if files}
-    figure, axes = plt.subplots(1, len(titles), figsize=(9 * len(titles), 5), squeeze=False)
-    for axis, (title, files) in zip(axes[0], titles.items(), strict=True):
-        for search, shares in means(entries, files).items():
-            counts = sorted(shares, key=int)
-            style = {"linewidth": 2.5 if search in _BOLD else 1.2, "linestyle": _DASHES.get(search.split()[0], "-")}
-            axis.plot(
-                [int(n) for n in counts], [shares[n] for n in counts], marker="o", markersize=3, label=search, **style
-            )
-        axis.set(
-            title=title, xlabel="evaluations, failed ones included", ylabel="mean fraction of the optimum", xscale="log"
-        )
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))  # beside the lines: there are many
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-
-
 def main() -> None:
-    """Write table and plot."""
-    folder = Path(sys.argv[1])
-    entries = read(folder)
-    text = "\n".join([*table(entries), *tunes(folder), _NOTES]) + "\n"
-    (folder / "README.md").write_text(text)
-    plot(entries, folder / "curves.png")
+    """Write the page."""
+    parser = argparse.ArgumentParser(description="Write the page of tables from the results of replays.")
+    parser.add_argument("folder", type=Path, help="the folder of the results")
+    folder = parser.parse_args().folder
+    text = "\n".join([*table(read(folder)), *tunes(folder)])
+    (folder / "README.md").write_text(text, encoding="utf-8")
     print(text)
 
 
