@@ -180,7 +180,8 @@ def record_command(
     Each pass measures the whole space in another order. An interrupted recording is not written.
     """
     if not out.name.endswith(".json.gz"):
-        raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=f"write {out}.json.gz")
+        hint = f"write {str(out).removesuffix('.json')}.json.gz"
+        raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=hint)
     if not out.absolute().parent.is_dir():  # before the space is measured, which may take hours
         raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
     try:

@@ -319,7 +319,7 @@ def cure_spills(
 
 def _full_config(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:
     """The default config with the given values, which need not be in the space; launch options may be added."""
-    SpaceError.check_tunables(name, values, [*space.tunables, *_LAUNCH_OPTIONS])
+    SpaceError.check_tunables(name, values, dict.fromkeys((*space.tunables, *_LAUNCH_OPTIONS)))
     own_values = {one: value for one, value in values.items() if one in space.tunables}
     return Config({**space.default_config, **values, **space.with_names(own_values)})
 

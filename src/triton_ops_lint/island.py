@@ -87,7 +87,7 @@ class Island:
                 for name in bound_names(statement):  # what an earlier statement gave it may not be its value
                     if not isinstance(self._module.__dict__.get(name), ModuleType):
                         self._module.__dict__.pop(name, None)
-                raise LostStepError(f"{where} is not run: {why}")
+                raise LostStepError(f"it is not run, since {why}")
             stand_in = standing_in(Target.named(COMPILED_FOR), lambda *_launch: None)
             # under the file's own name and lines, by which Triton finds the source of a kernel
             with _importable_neighbours(self.path), _compiled_kernels(), stand_in:
