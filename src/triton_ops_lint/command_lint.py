@@ -244,12 +244,13 @@ def as_sarif(report: LintReport, version: str) -> dict[str, Any]:
     rule, file and kernel and the text of its line, so that code hosts know it again below lines that were added.
     """
     texts = {one.id: (one.symptom, one.fix, one.level) for one in RULES} | {BAD: _ANSWERS}
-    page = _documentation()
+    sections = {one.id: f"rules.html#{one.id}" for one in RULES} | {BAD: "lint.html#suppressing-a-finding"}
+    site = _documentation()
     rules = [
         {
             "id": name, "shortDescription": {"text": symptom}, "help": {"text": fix}, "properties": {"level": level},
             "defaultConfiguration": {"level": "warning"},
-            **({"helpUri": f"{page}/reference/lint/#{name}"} if page else {}),
+            **({"helpUri": f"{site}/reference/{sections[name]}"} if site else {}),
         }
         for name, (symptom, fix, level) in texts.items()
     ]  # fmt: skip

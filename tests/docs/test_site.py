@@ -11,8 +11,9 @@ from website.repository import relinked
 import triton_ops
 from tests.browser import access_faults, opened_browser
 from triton_ops.cli.app import PROGRAM
+from triton_ops_lint import LintReport, command_lint
 
-from .test_links import dead_links
+from .test_links import anchors, dead_links
 from .test_shown import options_of
 
 SITE = Path(__file__).parents[2] / "build" / "site"
@@ -51,6 +52,14 @@ def test_every_command_has_a_section_with_its_options(pages):
     for path in [path for section in PROGRAM.sections.values() for path in section]:
         assert f"\n## triton-ops {path}\n" in text
         assert {name for name in options_of(path.split()[0]) if name.startswith("--") and name not in text} == set()
+
+
+def test_each_rule_in_a_sarif_file_names_its_section_of_the_site(pages, monkeypatch):
+    monkeypatch.setattr(command_lint, "_documentation", lambda: "https://a.b")
+    (run,) = command_lint.as_sarif(LintReport(), "0")["runs"]
+    for rule in run["tool"]["driver"]["rules"]:
+        page, _, anchor = rule["helpUri"].removeprefix("https://a.b/").partition(".html#")
+        assert anchor in anchors(pages[page])
 
 
 def test_links_to_files_of_the_repository():
