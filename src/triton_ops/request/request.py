@@ -238,8 +238,8 @@ def spec_of(value: Any) -> TensorSpec | bool | int | float | str | None:
         return f"{type(value).__name__} {tuple(value.shape)} {value.dtype}{'' if strides is None else f' {strides}'}"
     if Arguments.is_descriptor(value):
         return _descriptor(value)
-    if type(value).__name__ in ("dtype", "constexpr"):  # of torch, NumPy or Triton; they tell themselves as text
-        return f"{type(value).__name__} {value}"
+    if isinstance(text := Problem.plain(value), str):  # a dtype of torch or Triton
+        return text
     if isinstance(value, (list, tuple, dict)):
         inner = Arguments((value,)).map(lambda tensor: str(TensorSpec.of(tensor))).positional[0]
         try:

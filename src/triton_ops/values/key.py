@@ -61,6 +61,8 @@ class Problem:
     @staticmethod
     def plain(argument: TensorSpec | Plain) -> Any:
         """An argument of a problem as a value that JSON can hold."""
+        if (name := type(argument).__name__) in ("dtype", "constexpr"):  # of torch or Triton
+            return f"{name} {argument}"
         if isinstance(argument, TensorSpec):
             shape, stride = list(argument.shape), list(argument.strides)
             return {"shape": shape, "dtype": argument.dtype, "stride": stride, "aligned": argument.aligned}

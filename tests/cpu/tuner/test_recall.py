@@ -198,6 +198,16 @@ def test_dtypes_as_arguments_are_told_apart(tuned):
     assert tuned(cast, torch.float16)
 
 
+def test_a_dtype_among_an_operations_arguments_is_a_part_of_its_problem(tuned):
+    def cast_to(dtype):
+        arguments = lambda N=8: {"x": TensorSpec((N,), "float32"), "dtype": dtype}  # noqa: E731 - as in a decorator
+        return operation(space=SPACE, arguments=arguments, name="cast", device="cpu")(lambda x, dtype, *, n: x)
+
+    assert not tuned(cast_to(torch.bfloat16))
+    assert not tuned(cast_to(torch.float16))
+    assert tuned(cast_to(torch.bfloat16))
+
+
 def test_another_number_of_threads_is_another_problem(tuned):
     before = torch.get_num_threads()
     try:
