@@ -209,7 +209,8 @@ class Constraint:
 
 def _parameter_names(name: str, predicate: Any) -> tuple[str, ...]:
     if not callable(predicate):
-        raise KernelTypeError(f"constraint {name!r} has the predicate {predicate!r}, which is not callable")
+        hint = "give a function of tunables: lambda BM, BN: BM * BN <= 32768"
+        raise KernelTypeError(f"constraint {name!r} has the predicate {predicate!r}, which is not callable", hint=hint)
     what = f"constraint {name!r} has the predicate {predicate!r}, which does not tell its parameters"
     with KernelTypeError.when(what, "write a lambda around it, with the tunables as its parameters", ValueError):
         parameters = inspect.signature(predicate).parameters.values()

@@ -123,7 +123,7 @@ class Contents:
         least, most = _LIMITS.get(kind, (0, 1))
         number: object = amount
         if not isinstance(number, (int, float)) or not least <= number <= most:
-            raise SettingsError(f"the amount of {kind} is {number!r}; it must be a number from {least} to {most}")
+            raise SettingsError(f"{kind} has the amount {number!r}; it must be from {least:g} to {most:,.0f}")
         return partial(_drawn, kind, float(amount), form)
 
     def drawn(self, arguments: Mapping[str, Any], seed: int) -> Iterator[tuple[str, float, dict[str, Any]]]:
