@@ -105,17 +105,30 @@ class _Atom(NamedTuple):
     key: str
     constants: Names = _NONE
     made_of: Names = _NONE
+    is_wrapped: bool = False  # a range whose elements beyond an end go on at the beginning, as columns of pixels do
 
 
 _Terms: TypeAlias = "list[tuple[_Atom, ...]]"
+
+
+class _Quotient(NamedTuple):
+    """A number of parts of a tensor, such as groups with one scale each, whose extent is `part`.
+
+    It is the number of the part that a tile is in, how many are in a `tile`, or one number for each element.
+    """
+
+    kind: str  # "place", "count", "element"
+    tile: str
+    part: str  # a parameter, or a number
 
 
 @dataclass
 class SourceRoles:
     """The roles of a kernel's constants, with the uses that make them, and what else of the source counts for a space.
 
-    Of `ties` the first is a multiple of the second. `products` is whether tiles are multiplied, `loops` whether a loop
-    loads; `numbers` has for a constant the names that number or count tiles of its size.
+    Of `ties` the first is a multiple of the second. Of `within` a tile divides the extent of a part of a tensor, which
+    is a parameter or a number; of `whole` it is a multiple of that. `products` is whether tiles are multiplied, `loops`
+    whether a loop loads; `numbers` has for a constant the names that number or count tiles of its size.
     """
 
     roles: dict[str, ConstantRole] = field(default_factory=dict)
@@ -123,8 +136,12 @@ class SourceRoles:
     extents: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     numbers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     options: dict[str, str] = field(default_factory=dict)
-    addresses: _Terms = field(default_factory=list)
+    addresses: list[_Terms] = field(default_factory=list)
+    steps_of: dict[str, Names] = field(default_factory=dict)
+    quotients: dict[str, set[_Quotient]] = field(default_factory=lambda: defaultdict(set))
     ties: set[tuple[str, str]] = field(default_factory=set)
+    within: set[tuple[str, str]] = field(default_factory=set)
+    whole: set[tuple[str, str]] = field(default_factory=set)
     asserts: list[ast.expr] = field(default_factory=list)
     products: bool = False
     loops: bool = False
@@ -136,6 +153,7 @@ class SourceRoles:
         uses = cls()
         try:
             _Frame(source, uses).visit()
+            uses.find_parts()
         except RecursionError:  # names that follow from each other by the thousand: then nothing is understood
             uses = cls()
         uses.roles.update((name, _role(name, uses)) for name in source.parameters if name in source.constants)
@@ -151,6 +169,21 @@ class SourceRoles:
         source = KernelSource.of(Layers.of(kernel)[-1])
         roles = {} if source is None else cls.of(source).roles
         return {name for name, role in roles.items() if role.by_grid}
+
+    def find_parts(self) -> None:
+        """Find the tiles for which an address has one number of a part, so that all their elements must be in it.
+
+        An address that moves on by the parts of a tile, and has no range of the tile, is of one part as well.
+        """
+        self.whole = {(one.tile, one.part) for found in self.quotients.values() for one in found if one.kind == "count"}
+        for terms in self.addresses:
+            atoms = [atom for term in terms for atom in term]
+            ranged = _NONE.union(*(atom.constants for atom in atoms if atom.kind == "range"))
+            found = {one for atom in atoms for one in self.quotients.get(atom.key, ())}
+            by_element = {one.part for one in found if one.kind == "element"}
+            for kind, tile, part in (one for one in found if one.kind != "element" and one.part not in by_element):
+                if tile not in ranged if kind == "count" else (tile, part) not in self.whole:
+                    self.within.add((tile, part))
 
     def note(self, kind: str, constants: Names | None) -> None:
         """Note a use of constants."""
@@ -249,7 +282,7 @@ class _Frame:
             pairs = itertools.islice(itertools.product(left, right), _MOST_TERMS)
             return [(*a, *b)[:_MOST_FACTORS] for a, b in pairs]  # more have polynomials of data, which are no index
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "range" in self._marks(node.left):
-            return self.terms(node.left)  # elements beyond the end are wrapped round to its beginning
+            return [tuple(atom._replace(is_wrapped=True) for atom in term) for term in self.terms(node.left)]
         if isinstance(node, ast.Subscript):
             return self.terms(node.value)
         if isinstance(node, ast.Call) and last_name(node) == "arange":
@@ -284,6 +317,8 @@ class _Frame:
             for divisor in (_quotient(value)[1] for value in values if self.constants(value) is None):
                 for constant in (divisor is not None and self.constants(divisor)) or ():
                     self.uses.numbers[constant].add(f"{id(self)}.{name}")
+            for value in values:
+                self._note_parts(value, f"{id(self)}.{name}", name)
 
     def _visit_branch(self, node: ast.If | ast.IfExp | ast.While) -> None:
         for part in node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]:
@@ -316,7 +351,7 @@ class _Frame:
             if (use := _USES.get(operand)) is None:
                 continue
             if use == "address":
-                uses.addresses += [term for item in _items(node) for term in self.terms(item)]
+                uses.addresses.append([term for item in _items(node) for term in self.terms(item)])
             elif operand != "coordinates" or isinstance(node, _SEVERAL):
                 uses.note(use, self._within(node))
 
@@ -325,6 +360,7 @@ class _Frame:
         if isinstance(node.op, ast.Mult):
             self._visit_product(node)
         self._visit_quotient(node)
+        self._note_parts(node, ast.unparse(node))
         if (left is None) == (right is None):
             return
         other = node.right if left is not None else node.left
@@ -356,9 +392,36 @@ class _Frame:
             for constant in self.constants(tile) or ():
                 self.uses.extents[constant].update(self._parameters(extent))
 
+    def _note_parts(self, node: ast.expr, *keys: str) -> None:
+        """Note under these keys which parts of a tensor a quotient numbers, or counts."""
+        if not (isinstance(node, ast.BinOp) and isinstance(node.op, (ast.FloorDiv, ast.Mod))):
+            return
+        constants, place, marks = self.constants(node.right), node.left, self._marks(node.left)
+        parts = [str(node.right.value)] if isinstance(node.right, ast.Constant) else [*self._parameters(node.right)]
+        if len(parts) != 1 or (constants and constants != {parts[0]}):
+            return
+        if (tiles := self.constants(place)) is not None:
+            is_count = isinstance(node.op, ast.FloorDiv) and isinstance(place, ast.Name)
+            kind, tiles = "count", tiles if is_count else _NONE
+        elif "range" in marks:
+            kind, tiles = "element", frozenset(("",))
+        else:
+            kind, tiles = "place", _NONE.union(*map(self._placed, self.terms(place)))
+        for key in keys:
+            self.uses.quotients[key].update(_Quotient(kind, tile, parts[0]) for tile in tiles)
+
+    def _placed(self, term: tuple[_Atom, ...]) -> Names:
+        """The constants by which a term moves on from program to program, or from turn to turn."""
+        others = [atom for atom in term if atom.kind != "constant"]
+        if not others or not all(atom.made_of & {"program", "loop"} for atom in others):
+            return _NONE
+        steps = self.uses.steps_of.get(others[0].key, _NONE) if len(term) == 1 else _NONE
+        return steps.union(*(atom.constants for atom in term))
+
     def _visit_step(self, node: ast.AugAssign) -> None:
         for term in self.terms(node.value) if isinstance(node.op, (ast.Add, ast.Sub)) else ():
             if not any(atom.kind == "range" or atom.made_of for atom in term):
+                self.uses.steps_of[f"{id(self)}.{ast.unparse(node.target)}"] = self.constants(node.value) or _NONE
                 self._note_step(_NONE.union(*(atom.constants for atom in term)), node.target, node.value)
 
     def _note_step(self, constants: Names, begin: ast.expr | None, step: ast.expr) -> None:
@@ -382,7 +445,8 @@ class _Frame:
             self.uses.note("branch", _NONE.union(*filter(None, pure)))
             return
         for side, constants, other in zip(sides, pure, reversed(sides), strict=True):
-            ranges = [atom for term in self.terms(other) for atom in term if atom.kind == "range"]
+            # A mask of what is wrapped round guards no end of a tile: it is the column of a pixel, of a tile of pixels.
+            ranges = [one for term in self.terms(other) for one in term if one.kind == "range" and not one.is_wrapped]
             self.uses.note("extent", constants if ranges else None)
             shifts = any(len(term) == 1 and term[0].made_of & {"program", "loop"} for term in self.terms(other))
             for sized in (constant for atom in ranges for constant in atom.constants):
@@ -403,6 +467,7 @@ class _Frame:
             self.uses.note("turns", self.constants(last) if ast.unparse(last) in self.source.own_names else None)
             return
         constants = self.constants(last) or _NONE
+        self.uses.steps_of[f"{id(self)}.{ast.unparse(node.target)}"] = constants
         self._note_step(constants, bounds[0], last)
         for constant in constants:
             self.uses.extents[constant].update(self._parameters(bounds[1]))
@@ -467,7 +532,7 @@ def _role(name: str, uses: SourceRoles) -> ConstantRole:
 
 def _numbered(name: str, uses: SourceRoles) -> Iterator[bool]:
     """Tell of each address whether it has the number or the count of tiles, without a size of such tiles."""
-    for term in uses.addresses:
+    for term in itertools.chain(*uses.addresses):
         sizes = _NONE.union(*(atom.constants for atom in term))
         for atom in term:
             yield atom.key in uses.numbers[name] and not any(atom.key in uses.numbers[size] for size in sizes)

@@ -128,7 +128,10 @@ class ReadSpace:
             self.reasons[name] = role.reason
         else:
             self.tunables[name], self.first[name] = self._values_of(role)
-            self.reasons[name] = f"{role.reason}; results must agree: {role.doubt}" if role.doubt else role.reason
+            parts = {"divides": self._roles.within, "is a multiple of": self._roles.whole}
+            bound = (f", and {how} {part}" for how in parts for tile, part in sorted(parts[how]) if tile == name)
+            reason = "".join((role.reason, *bound))
+            self.reasons[name] = f"{reason}; results must agree: {role.doubt}" if role.doubt else reason
 
     def _is_open(self, role: ConstantRole) -> bool:
         """Tell whether runs may decide a doubt: a launch needs a value, and nobody has given one."""
@@ -151,7 +154,16 @@ class ReadSpace:
         sides = [1 << power for power in range(least.bit_length() - 1, most.bit_length())]
         if extent is not None and not role.masked:
             sides = [side for side in sides if extent % side == 0] or sides
+        sides = [side for side in sides if all(self._keeps_parts(role.name, side))] or sides
         return Tunable(tuple(sides), ordered=True), max((side for side in sides if side <= first), default=sides[0])
+
+    def _keeps_parts(self, name: str, side: int) -> Iterator[bool]:
+        """Tell of each extent of parts of a tensor whether a side of a tile divides it, or is a multiple of it."""
+        known = {**self._source.defaults, **self._values}
+        for parts, is_within in ((self._roles.within, True), (self._roles.whole, False)):
+            for extent in (known.get(part, int(part) if part.isdigit() else 0) for tile, part in parts if tile == name):
+                if type(extent) is int and extent > 0:
+                    yield (extent % side if is_within else side % extent) == 0
 
     def _ask(self, grid: object) -> None:
         """Leave those tiles alone whose number the grid does not follow; a small problem is one program with any."""

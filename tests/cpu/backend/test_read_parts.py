@@ -1,0 +1,161 @@
+"""Tiles that a kernel takes apart again, in many spellings: pixels of images, and groups of elements with one scale."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("triton")
+
+import triton
+import triton.language as tl
+
+from triton_ops.backend import ReadSpace
+from triton_ops.values import TensorSpec
+
+pytestmark = pytest.mark.triton
+
+HALF = TensorSpec((4096, 4096), "float16")
+SIDES = (16, 32, 64, 128, 256)
+PIXELS = {"images": 32, "height": 56, "width": 56, "channels": 128, "filters": 512}
+_number = itertools.count()
+
+
+def jitted(parameters, body):
+    """A JIT function with these parameters and statements, whose source is where Python looks for it."""
+    file = f"<drawn {next(_number)}>"
+    text = f"def kernel({parameters}):\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    names = {"tl": tl, "triton": triton}
+    exec(compile(text, file, "exec"), names)
+    return triton.jit(names["kernel"])
+
+
+COORDINATES = st.sampled_from([
+    "image, rest = m // (height * width), m % (height * width)\ny, x = rest // width, rest % width",
+    "x = m % width\ny = (m // width) % height\nimage = m // width // height",
+    "image = m // (height * width)\ny = m % (height * width) // width\nx = (m % (height * width)) % width",
+])  # fmt: skip
+TAPS = st.sampled_from([
+    ("for tap in range(9):", "down, right = y + tap // 3 - 1, x + tap % 3 - 1"),
+    ("for tap in tl.static_range(9):", "down = y + (tap // 3 - 1)\n    right = x + (tap % 3 - 1)"),
+    ("for tap in range(9):", "down = y - 1 + tap // 3\n    right = x - 1 + tap % 3"),
+])  # fmt: skip
+INSIDE = st.sampled_from([
+    "(right >= 0) & (right < width) & (down >= 0) & (down < height) & (m < images * height * width)",
+    "(m < images * height * width) & (down < height) & (0 <= down) & (width > right) & (0 <= right)",
+])  # fmt: skip
+PLACES = st.sampled_from(["tl.program_id(0) * BM + tl.arange(0, BM)", "tl.arange(0, BM) + BM * tl.program_id(0)"])
+
+
+@given(coordinates=COORDINATES, taps=TAPS, inside=INSIDE, places=PLACES)
+def test_tiles_of_pixels_are_as_large_as_others_however_narrow_the_images_are(coordinates, taps, inside, places):
+    loop, moved = taps
+    kernel = jitted(
+        "a, w, out, images, height, width, channels, filters, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr",
+        f"m = {places}\n{coordinates}\n"
+        "n = tl.program_id(1) * BN + tl.arange(0, BN)\ntotal = tl.zeros((BM, BN), tl.float32)\n"
+        f"{loop}\n    {moved}\n    inside = {inside}\n"
+        "    for first in range(0, channels, BK):\n        k = first + tl.arange(0, BK)\n"
+        "        at = ((image * height + down) * width + right) * channels\n"
+        "        left = tl.load(a + at[:, None] + k[None, :], mask=inside[:, None] & (k < channels)[None, :])\n"
+        "        rows = (tap * channels + k)[:, None] * filters\n"
+        "        right_side = tl.load(w + rows + n[None, :], mask=(k < channels)[:, None] & (n < filters)[None, :])\n"
+        "        total = tl.dot(left, right_side, total)\n"
+        "tl.store(out + m[:, None] * filters + n[None, :], total, mask=(m < images * height * width)[:, None])\n",
+    )
+    read = ReadSpace.of(kernel, {**PIXELS, "a": HALF, "w": HALF, "out": HALF})
+    assert {name: tile.values for name, tile in read.tunables.items()} == {"BM": SIDES, "BN": SIDES, "BK": SIDES[:-1]}
+
+
+SCALES = st.sampled_from([
+    # the statements of a turn, its loop, and what is loaded
+    ("for k in range(0, tl.cdiv(K, BK)):", "first = k * BK\n    group = first // GROUP", "group * N + n"),
+    ("for k in range(tl.cdiv(K, BK)):", "group = (k * BK) // GROUP", "group * N + n"),
+    ("for first in range(0, K, BK):", "group = first // GROUP", "n + N * group"),
+    ("for first in tl.range(0, K, BK, num_stages=2):", "pass", "(first // GROUP) * N + n"),
+    ("for first in range(0, K, BK):", "here = scales + first // GROUP * N", None),
+    ("for first in range(0, K, BK):", "first = tl.multiple_of(first, BK)\n    group = first // GROUP", "group * N + n"),
+])  # fmt: skip
+GROUPS = st.sampled_from([32, 64, 128])
+WAYS = st.sampled_from(["argument", "constant", "number"])
+BODY = """
+n = tl.program_id(0) * BN + tl.arange(0, BN)
+rows, inner = tl.arange(0, 16), tl.arange(0, BK)
+total = tl.zeros((16, BN), tl.float32)
+left, right{before} = a + rows[:, None] * K + inner[None, :], b + inner[:, None] * N + n[None, :]{begin}
+{loop}
+    {turn}
+    total += tl.dot(tl.load(left), tl.load(right)) * {scale}
+    left += BK
+    right += BK * N{after}
+tl.store(out + rows[:, None] * N + n[None, :], total, mask=n[None, :] < N)
+"""
+PARAMETERS = "a, b, scales, out, N, K, {group}, BN: tl.constexpr, BK: tl.constexpr"
+
+
+def products(how, part, loop, turn, scale, *, before="", begin="", after=""):
+    """The values of BK that are read of a product with scales of groups of elements."""
+    body = BODY.format(loop=loop, turn=turn, scale=scale, before=before, begin=begin, after=after)
+    body = body.replace("GROUP", str(part)) if how == "number" else body
+    kernel = jitted(PARAMETERS.format(group="GROUP: tl.constexpr" if how == "constant" else "GROUP"), body)
+    read = ReadSpace.of(kernel, {"a": HALF, "b": HALF, "N": 4096, "K": 4096, "GROUP": part})
+    assert read.tunables["BN"].values == SIDES
+    return read.tunables["BK"].values, read.space.default_config["BK"]
+
+
+@given(scales=SCALES, part=GROUPS, how=WAYS)
+def test_a_tile_that_loads_one_scale_divides_its_group(scales, part, how):
+    loop, turn, at = scales
+    scale = "tl.load(here + n)[None, :]" if at is None else f"tl.load(scales + {at})[None, :]"
+    values, first = products(how, part, loop, turn, scale)
+    assert values == tuple(side for side in SIDES if part % side == 0)
+    assert first == min(part, 64)
+
+
+ELEMENTS = st.sampled_from([
+    ("pass", "tl.sum(tl.load(scales + ((first + inner) // GROUP)[:, None] * N + n[None, :]), axis=0)[None, :]"),
+    ("k = first + inner", "tl.sum(tl.load(scales + (k // GROUP)[:, None] * N + n[None, :]), axis=0)[None, :]"),
+    ("pass", "tl.sum(tl.load(scales + (first // GROUP + inner // GROUP)[:, None] * N + n), axis=0)[None, :]"),
+])  # fmt: skip
+
+
+@given(elements=ELEMENTS, part=GROUPS, how=WAYS)
+def test_a_tile_that_loads_a_scale_for_each_element_is_bound_to_no_group(elements, part, how):
+    turn, scale = elements
+    assert products(how, part, "for first in range(0, K, BK):", turn, scale) == (SIDES, 64)
+
+
+STEPS = st.sampled_from([
+    (", here", ", scales + n", "for _ in range(tl.cdiv(K, BK)):", "\n    here += (BK // GROUP) * N"),
+    (", here, step", ", scales + n, BK // GROUP", "for _ in range(0, K, BK):", "\n    here += step * N"),
+])  # fmt: skip
+
+
+@given(steps=STEPS, part=GROUPS, how=WAYS)
+def test_a_tile_that_goes_on_to_the_next_scale_is_one_group(steps, part, how):
+    """Smaller ones would stay at the first scale, all with one wrong result."""
+    before, begin, loop, after = steps
+    scale = "tl.load(here)[None, :]"
+    values = products(how, part, loop, "pass", scale, before=before, begin=begin, after=after)
+    assert values == ((part,), part)
+
+
+@given(part=st.sampled_from([32, 64]))
+def test_a_tile_of_several_groups_is_a_multiple_of_one(part):
+    scale = "tl.sum(tl.load(scales + (first // GROUP + tl.arange(0, BK // GROUP))[:, None] * N + n), axis=0)[None, :]"
+    values, first = products("constant", part, "for first in range(0, K, BK):", "pass", scale)
+    assert (values, first) == (tuple(side for side in SIDES if side >= part), 64)
+
+
+@given(part=st.sampled_from([96, 100, 1]))
+def test_a_group_that_no_tile_divides_forbids_no_tile(part):
+    values, _ = products(
+        "argument", part, "for first in range(0, K, BK):", "group = first // GROUP", "tl.load(scales + group)"
+    )
+    assert values == (tuple(side for side in SIDES if part % side == 0) or SIDES)
