@@ -135,7 +135,9 @@ def _argument(typed: str, text: str, dtype: str | None) -> Any:
         return _shaped(typed, form, rest, dtype)
     if rest:
         value = named_object(text)
-        value = value() if inspect.isroutine(value) else value
+        if inspect.isroutine(value):
+            with CandidateError.as_error(TargetError, f"{typed}: the function raised", "-v shows the trace", Exception):
+                value = value()
         if Arguments.is_array(value):
             return TensorSpec.from_values(value)
         return replace(TensorSpec.of(value), fill=value) if Arguments.is_tensor(value) else value

@@ -191,6 +191,12 @@ def test_what_is_no_argument_is_refused(text):
         typed_argument(text)
 
 
+def test_a_function_that_makes_an_argument_and_raises_is_an_error_of_the_target(tmp_path):
+    (tmp_path / "made.py").write_text("def made(size):\n    return size\n")
+    with pytest.raises(TargetError, match=r"made: the function raised TypeError: made\(\) missing"):
+        typed_argument(f"{tmp_path}/made.py:made")
+
+
 def scale(x, y, *, factor=2.0, BLOCK=64):
     return x
 
