@@ -63,6 +63,7 @@ def _step_of(launch: LaunchWork) -> AverageStep:
     prefilled = [launch.accesses[at] for at in feeding if launch.accesses[at] not in loads]
     inside = [product for product in launch.products if product.loop in loops or not loops]
     computed = [product for product in inside if product.computed]
+    waits = computed or any(product.beside for product in inside)
     others = {at for product in inside for at in product.made_of} - feeding
     return AverageStep(
         loop=TileLoop(
@@ -78,7 +79,7 @@ def _step_of(launch: LaunchWork) -> AverageStep:
             dram_bytes=0.0,
             store_bytes=sum(a.bytes * (2 if a.kind == "atomic" else 1) for a in launch.accesses if a.kind != "load"),
             entries=sum(one.entries for one in turning) or 1.0,
-            links=max(Counter(product.loop for product in inside).values()) if computed else 0,
+            links=max(Counter(product.loop for product in inside).values()) if waits else 0,
             exchanged=any(product.after for product in launch.products),
         ),
         main=main,
@@ -116,10 +117,11 @@ def _prior_operand_bytes(launch: LaunchWork, loops: set[int]) -> float:
 
 
 def _result_elements(launch: LaunchWork, products: Iterable[int]) -> float:
-    """Elements of the results of some products, of the loop with the most."""
+    """Elements of the results of some products and of the sums beside them, of the loop with the most."""
     elements: dict[int, float] = {}
     for product in (launch.products[at] for at in products):
-        elements[product.loop] = elements.get(product.loop, 0.0) + product.batch * product.rows * product.columns
+        tiles = product.batch * (2 if product.beside else 1)
+        elements[product.loop] = elements.get(product.loop, 0.0) + tiles * product.rows * product.columns
     return max(elements.values(), default=0.0)
 
 

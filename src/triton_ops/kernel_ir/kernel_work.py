@@ -230,18 +230,23 @@ _LOADS = ("tt.load", "tt.descriptor_load", "tt.descriptor_gather")
 _LOOPS = ("scf.for", "scf.while")
 _COMPUTED = 0  # stands for arithmetic of floating point; operations are counted from 1
 _Origins: TypeAlias = dict[str, frozenset[int]]
-"""The products that values had to wait for in this turn, and loads, by their numbers, and `_COMPUTED`."""
+"""The products that values had to wait for in this turn, and loads, by their numbers, and `_COMPUTED`.
+
+What is computed from the result of a product has the number below zero as well.
+"""
 
 
 class _ProductOrigins:
     """The origin of the operands of each product, by the product's number.
 
     What a turn is entered with, and what was made outside of the loop, counts as given. A function that is called is
-    looked at by itself.
+    looked at by itself. `beside` are the products of which something as large is computed that the next turn gets.
     """
 
     def __init__(self, module: Module) -> None:
         self.by_product: dict[int, frozenset[int]] = {}
+        self.beside: set[int] = set()
+        self._sizes: dict[int, int] = {}  # of the results of products
         for function in module.functions.values():
             self._through(function.blocks, {})
 
@@ -256,13 +261,28 @@ class _ProductOrigins:
     def _of(self, operation: TtirOperation, inputs: frozenset[int], values: _Origins) -> frozenset[int]:
         if operation.name in _PRODUCTS:
             self.by_product[operation.number] = _together(operation.operands[:2], values)
+            self._sizes[operation.number] = prod(operation.kinds[0].shape)
             return frozenset((operation.number, _COMPUTED))
         if operation.name in _LOADS:
             return inputs | {operation.number}
-        inner = [self._through(region, {} if operation.name in _LOOPS else values) for region in operation.regions]
+        if operation.name in _LOOPS:
+            inner = [self._turn(region) for region in operation.regions]
+        else:
+            inner = [self._through(region, values) for region in operation.regions]
         whole = all(kind.whole or kind.pointer for kind in operation.result_types or operation.types[-1:])
         computed = not whole and not operation.regions and not meaning_of(operation.name).moves
-        return inputs.union(*inner, (_COMPUTED,) if computed else ())
+        of_products = {-one for one in inputs if one in self._sizes} if computed else ()
+        return inputs.union(*inner, (_COMPUTED,) if computed else (), of_products)
+
+    def _turn(self, blocks: Sequence[TtirBlock]) -> frozenset[int]:
+        """Look at a turn of a loop, which hands on what is computed from a product where that is added to a sum."""
+        values: _Origins = {}
+        last = self._through(blocks, values)
+        for end in (one for block in blocks for one in block.operations[-1:] if one.name == "scf.yield"):
+            for name, kind in zip(end.operands, end.types, strict=False):
+                numbers = {-one for one in values.get(name, ()) if one < 0}
+                self.beside |= {one for one in numbers if self._sizes[one] == prod(kind.shape)}
+        return last
 
 
 def _together(names: Sequence[str], values: _Origins) -> frozenset[int]:
@@ -289,7 +309,8 @@ def _summary(
     traces: tuple[Trace, Trace], module: Module, grid: tuple[int, int, int], operands: Sequence[Operand]
 ) -> LaunchWork:
     """The work, from the walk of whole tensors, the one of neighbouring programs, and how operands were made."""
-    (whole, beside), by_product = traces, _ProductOrigins(module).by_product
+    (whole, beside), origins = traces, _ProductOrigins(module)
+    by_product = origins.by_product
     loops = {number: at for at, number in enumerate(sorted(whole.loops))}
     places = {number: at for at, number in enumerate(sorted(whole.accesses))}
     dots = {number: at for at, number in enumerate(sorted(whole.dots))}
@@ -311,6 +332,7 @@ def _summary(
                 after=tuple(sorted(dots[earlier] for earlier in by_product[number] if earlier in dots)),
                 computed=_COMPUTED in by_product[number],
                 made_of=tuple(sorted(places[load] for load in by_product[number] if load in places)),
+                beside=number in origins.beside,
             )
             for number, (product, executions) in sorted(whole.dots.items())
         ),

@@ -181,6 +181,7 @@ class Product:
         after: The products of the same turn of the loop around that its operands wait for, by their places.
         computed: Whether its operands are computed in the loop around, from products or from what was loaded.
         made_of: The accesses of the same turn that its operands come from or are computed from, by their places.
+        beside: Whether a sum as large as its result is kept beside it, to which what is computed of it is added.
     """
 
     batch: int  # products of one execution
@@ -194,6 +195,7 @@ class Product:
     after: tuple[int, ...] = ()
     computed: bool = False
     made_of: tuple[int, ...] = ()
+    beside: bool = False
 
     @property
     def dtype(self) -> str:

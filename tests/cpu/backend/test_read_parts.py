@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import linecache
-import textwrap
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("triton")
 
-import triton
-import triton.language as tl
-
+from tests.drawn_kernels import jitted
 from triton_ops.backend import ReadSpace
 from triton_ops.values import TensorSpec
 
@@ -23,17 +17,6 @@ pytestmark = pytest.mark.triton
 HALF = TensorSpec((4096, 4096), "float16")
 SIDES = (16, 32, 64, 128, 256)
 PIXELS = {"images": 32, "height": 56, "width": 56, "channels": 128, "filters": 512}
-_number = itertools.count()
-
-
-def jitted(parameters, body):
-    """A JIT function with these parameters and statements, whose source is where Python looks for it."""
-    file = f"<drawn {next(_number)}>"
-    text = f"def kernel({parameters}):\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    names = {"tl": tl, "triton": triton}
-    exec(compile(text, file, "exec"), names)
-    return triton.jit(names["kernel"])
 
 
 COORDINATES = st.sampled_from([
