@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -130,7 +130,7 @@ class ReadSpace:
             self.tunables[name], self.first[name] = self._values_of(role)
             parts = {"divides": self._roles.within, "is a multiple of": self._roles.whole}
             bound = (f", and {how} {part}" for how in parts for tile, part in sorted(parts[how]) if tile == name)
-            reason = "".join((role.reason, *bound))
+            reason = "".join((role.reason, *(bound if role.kind == "tile" else ())))
             self.reasons[name] = f"{reason}; results must agree: {role.doubt}" if role.doubt else reason
 
     def _is_open(self, role: ConstantRole) -> bool:
@@ -152,18 +152,20 @@ class ReadSpace:
         extent = self._extent(role)
         most = most if extent is None else max(min(most, _padded(extent)), least)
         sides = [1 << power for power in range(least.bit_length() - 1, most.bit_length())]
+        smaller = [] if self._roles.products else [1 << power for power in range(least.bit_length() - 1)]
+        sides = self._in_parts(role.name, sides) or self._in_parts(role.name, smaller) or sides
         if extent is not None and not role.masked:
             sides = [side for side in sides if extent % side == 0] or sides
-        sides = [side for side in sides if all(self._keeps_parts(role.name, side))] or sides
         return Tunable(tuple(sides), ordered=True), max((side for side in sides if side <= first), default=sides[0])
 
-    def _keeps_parts(self, name: str, side: int) -> Iterator[bool]:
-        """Tell of each extent of parts of a tensor whether a side of a tile divides it, or is a multiple of it."""
+    def _in_parts(self, name: str, sides: Sequence[int]) -> list[int]:
+        """The sides of a tile that divide the parts of a tensor in which it must lie, or are multiples of its parts."""
         known = {**self._source.defaults, **self._values}
         for parts, is_within in ((self._roles.within, True), (self._roles.whole, False)):
             for extent in (known.get(part, int(part) if part.isdigit() else 0) for tile, part in parts if tile == name):
                 if type(extent) is int and extent > 0:
-                    yield (extent % side if is_within else side % extent) == 0
+                    sides = [side for side in sides if (extent % side if is_within else side % extent) == 0]
+        return [*sides]
 
     def _ask(self, grid: object) -> None:
         """Leave those tiles alone whose number the grid does not follow; a small problem is one program with any."""

@@ -136,6 +136,28 @@ def test_a_tile_of_several_groups_is_a_multiple_of_one(part):
     assert (values, first) == (tuple(side for side in SIDES if side >= part), 64)
 
 
+PAGED = """
+head, at, total = tl.program_id(0), tl.arange(0, {width}), tl.zeros(({width},), tl.float32)
+for start in range(0, count, BLOCK):
+    {page}
+    total += tl.sum(tl.load(cache + rows[:, None] * {width} + at[None, :], mask=(rows < count)[:, None], other=0.0), 0)
+tl.store(out + head * {width} + at, total)
+"""
+PAGES = [
+    "page = tl.load(table + start // PAGE)\n    rows = page * PAGE + start % PAGE + tl.arange(0, BLOCK)",
+    "which, here = start // PAGE, start % PAGE\n    rows = tl.load(table + which) * PAGE + here + tl.arange(0, BLOCK)",
+]
+EACH = "n = start + tl.arange(0, BLOCK)\n    rows = tl.load(table + n // PAGE) * PAGE + n % PAGE"
+
+
+@given(page=st.sampled_from([*PAGES, EACH]), size=st.sampled_from([8, 16, 64, 256]), width=st.sampled_from([64, 128]))
+def test_a_tile_that_loads_one_number_of_a_page_lies_in_it(page, size, width):
+    kernel = jitted("cache, table, out, count, PAGE, BLOCK: tl.constexpr", PAGED.format(width=width, page=page))
+    sides = ReadSpace.of(kernel, {"count": 3000, "PAGE": size, "cache": HALF}).tunables["BLOCK"].values
+    assert max(sides) == (4096 if page == EACH else size)
+    assert page == EACH or all(size % side == 0 for side in sides)
+
+
 @given(part=st.sampled_from([96, 100, 1]))
 def test_a_group_that_no_tile_divides_forbids_no_tile(part):
     values, _ = products(
