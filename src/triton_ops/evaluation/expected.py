@@ -33,6 +33,7 @@ from triton_ops.evaluation.numbers import (
     is_floating,
     is_numbers,
     library_of,
+    pieces,
     plain_array,
     quietly,
     same_bits_of,
@@ -229,6 +230,14 @@ def uncompared(results: Sequence[object]) -> tuple[list[str], bool]:
     opaque = [value for value in leaves if not (Arguments.is_tensor(value) or is_array(value) or _comparable(value))]
     some = any(value is not None and all(value is not other for other in opaque) for value in leaves)
     return sorted({type(value).__name__ for value in opaque}), some
+
+
+def tell_wrong_ones(results: Sequence[object]) -> bool:
+    """Tell whether wrong results would differ from these: sums that are all infinite, or NaN, are like others."""
+    leaves = [dense(value).reshape(-1) for value, _ in leaf_pairs(results, None) if is_numbers(value)]
+    return not leaves or not all(map(is_floating, leaves)) or any(
+        bool(library_of(leaf).isfinite(wide(leaf[part])).any()) for leaf in leaves for part in pieces(leaf)
+    )  # fmt: skip
 
 
 def _comparable(value: object) -> bool:

@@ -22,14 +22,15 @@ class StationFacts:
     """The facts that a station has found out so far.
 
     `mode` and `baseline` are None before the first config has worked. `against` says what results are compared with,
-    `lost` why this station cannot use the device any more, `suspicion` why the reference rather than every config is
-    wrong. In `waited_s` nothing was compiled yet. Measurements on the device take turns under `turn_key`. `apart` tells
-    that configs are tried in another process.
+    `uncompared` why they are not, `lost` why this station cannot use the device any more, `suspicion` why the reference
+    rather than every config is wrong. In `waited_s` nothing was compiled yet. Measurements on the device take turns
+    under `turn_key`. `apart` tells that configs are tried in another process.
     """
 
     mode: str | None = None
     baseline: Config | None = None
     against: str = ""
+    uncompared: str = ""
     lost: str | None = None
     place: str = ""
     notes: tuple[str, ...] = ()

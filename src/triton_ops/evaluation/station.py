@@ -152,7 +152,7 @@ class Inline:
         return StationFacts(
             mode=evaluator.shared_timer.mode, baseline=evaluator.baseline, against=verifier.against, lost=self.lost,
             place=self._place, notes=(*restored, *verifier.notes, *self._turns.notes), suspicion=verifier.suspicion,
-            turn_key=self._turn_key,
+            turn_key=self._turn_key, uncompared=verifier.not_compared,
         )  # fmt: skip
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:

@@ -24,7 +24,16 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.evaluation.cases import Case, Subject
-from triton_ops.evaluation.expected import ExpectedResults, Standard, as_list, difference, expected, kept, same_bits
+from triton_ops.evaluation.expected import (
+    ExpectedResults,
+    Standard,
+    as_list,
+    difference,
+    expected,
+    kept,
+    same_bits,
+    tell_wrong_ones,
+)
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.questions import StationStep
@@ -62,6 +71,7 @@ class Verifier:
     _first: Executable | None = None
     _last: tuple[Executable, list[Any]] | None = None
     _varies: str = ""
+    _tells: bool = False  # whether the results of some case would be other ones where a config is wrong
     _learned: Executable | None = None  # what results were learned from, if a second launch gave each of them again
 
     def __post_init__(self) -> None:
@@ -279,6 +289,8 @@ class Verifier:
                 self.ragged.argument_set.arguments.synchronize()
             self._step = StationStep.LAUNCH
         self.base, self._first = executable.config, executable
+        if self.reference is None and not self._tells:
+            self.not_compared = self.not_compared or "no number in the first config's results is finite"
 
     def _remark(self) -> str:
         """A likely reason of wrong results: the kernel reads an output, which holds poison, or writes it in part."""
@@ -308,6 +320,7 @@ class Verifier:
             case.effects = {name: expected(kept(tensor), None, None, standard) for name, tensor in changes.items()}
             self.subject.restores = self.subject.restores or bool(changes)
             if self.reference is None:
+                self._tells = self._tells or tell_wrong_ones(results)
                 case.expected = ExpectedResults.of_own(standard, results, whole=case.whole)
         self._keep_if_repeatable(case, executable)
 

@@ -442,7 +442,7 @@ class Tuning:
         if loop.stopped == "device lost":
             raise device_error(loop.trials)
         if not cut_short and (self._proof.dispute or outcome.winner is not None):
-            self._proof.end()
+            self._proof.end(facts.uncompared)
         if outcome.winner is None:
             if cut_short:
                 raise KeyboardInterrupt

@@ -116,13 +116,15 @@ class TileProof:
         """The reason why a config is not tried: a tile that is part of the result differs; None if it may be."""
         return next((why for name, why in self.notes.items() if config[name] != self._default[name]), None)
 
-    def end(self) -> None:
-        """Raise SpaceError where nothing agrees with a default that was made up."""
+    def end(self, uncompared: str = "") -> None:
+        """Raise SpaceError where nothing agrees with a default that was made up, or why results are `uncompared`."""
         agree = [trial.config for trial in self._trials.values() if trial.ok or _rounded(trial)]
         tiles = {tuple(config[name] for name in self._probes) for config in agree}
         if self._made_up and self.first and len(tiles) < 2 and not self.dispute:
             names = ", ".join(self._probes)
             self.dispute = f"nobody has written the default ({self._default}), and no config with other {names} agrees"
+        if uncompared and self.first and not self.dispute:
+            self.dispute = f"nothing shows which {', '.join(self._probes)} are right: {uncompared}"
         if self.dispute:
             hint = "give the constant in the call, or a default in the kernel's signature, or a reference"
             raise SpaceError(self.dispute, hint=f"{hint}, or more seconds")

@@ -112,3 +112,31 @@ def test_seeds_are_in_a_space_around_them_whatever_rules_they_break():
     assert wide.tunables["rows"].values == (1, 2, 3)
     assert Config(rows=3, group=8) not in wide
     assert (wide.made_up, space().made_up) == (False, True)
+
+
+def overflowing(x, *, rows, group):
+    return numpy.repeat(x.reshape(-1, group).max(1), group) / numpy.zeros(1)
+
+
+@pytest.mark.usefixtures("steady_clock")
+@pytest.mark.parametrize("seeds", [(), [{"rows": 2, "group": 8}]])
+def test_infinite_results_show_no_tile_to_be_right(seeds):
+    """Sums that overflow in float16 are alike, whatever was added up: a wrong tile may be the fastest."""
+    finite = r"which rows, group are right: no number in .* results is finite"
+    with pytest.raises(SpaceError, match=finite), numpy.errstate(divide="ignore"):
+        tune(overflowing, (X,), space=space(seeds), keep=False)
+
+
+@pytest.mark.usefixtures("steady_clock")
+def test_results_that_change_from_run_to_run_show_no_tile_to_be_right():
+    rng = numpy.random.default_rng(0)
+    with pytest.raises(SpaceError, match=r"which rows, group are right: .* differ from run to run"):
+        tune(lambda x, *, rows, group: rng.random(16), (X,), space=space(), keep=False)
+
+
+@pytest.mark.usefixtures("steady_clock")
+def test_infinite_results_of_a_list_are_its_authors_matter():
+    listed = [{"rows": 1, "group": 8}, {"rows": 2, "group": 8}]
+    with numpy.errstate(divide="ignore"):
+        result = tune(overflowing, (X,), space=listed, keep=False)
+    assert result.verified == "nothing: no number in the first config's results is finite"
