@@ -1,9 +1,9 @@
 """The default search: it starts from prior knowledge, learns from every trial, and tells when little is left to gain.
 
 1. The first configs are the first choices of the priors of this problem, or else of the records of others, each in
-   turn. Without priors, each of the first configs is the one among the compiled configs that is nearest to all others.
-   Without compiled configs, each of the first configs is far from all before. These have a usual number of warps, where
-   the space has `num_warps`. While too few of them run, further ones are random and the most likely to run, by turns.
+   turn. Without priors, the first is nearest to the middle of all ranges, and the next ones cover their inner part: see
+   `Middle`, which is then the one prior. While too few run, further ones are random and the most likely to run, by
+   turns.
 2. Every later config is the one with the largest expected gain: a surrogate learns the trials, and the
    priors correct its expectation as far as the trials agree with them. Doubt raises the expected gain of a config, and
    the chance that the config fails lowers it. Records of other places may mislead, so some early configs are far from
@@ -38,7 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.search import surrogate
-from triton_ops.search.sampling import OpenConfigs, farthest, middle
+from triton_ops.search.middle import Middle
+from triton_ops.search.sampling import OpenConfigs, farthest
 from triton_ops.search.searchers import LearnsPreviews, Prior, Search
 from triton_ops.search.surrogate import Floats
 from triton_ops.space import Config, ConfigSpace, UnlistedSpace
@@ -339,16 +340,13 @@ class ExpectedGains:
         return int(self.positions[first])
 
 
-_START = 7  # configs spread over the space before the surrogate is used
-_START_COMPILED = 4  # the same with compiled configs, whose figures tell much of the rest
+_START = 4  # configs that cover the space before the surrogate is used
 _FAR_CONFIGS = (6, 12)  # with records alone, the proposals after so many configs are far from all before
 _FIRST_CHOICES = 8  # after a prior's first choice was tried, the most different of so many of its choices comes next
-_USUAL_WARPS = (4, 8)  # of the first configs: 128 and 256 threads, where NVIDIA's guide of best practices begins too
 _FEWEST_OK = 3  # ok trials that a surrogate needs
 _WITHOUT_RECORDS_FROM = 20  # trials from which on each second config is chosen without the records
 _WITHOUT_RECORDS_EACH = 2
 _POLISH_BELOW, _POLISH_EACH = 0.01, 2  # below this expected gain, each second config is a neighbour of the best
-_MOST_COMPARED = 300  # compiled configs among which the one nearest to all others is searched
 _LEADERS = 5
 _SHORTLIST = 1_500  # configs whose gain is estimated between two estimates of all configs
 _RECENT, _RECENT_WITH_PRIORS = 70, 28  # at least so many latest gains were small before a small gain is reported
@@ -370,6 +368,10 @@ class AutoSearch:
         self._space = space
         self._names = set(space.tunables)
         self._random = np.random.default_rng(seed)
+        self._informed = bool(priors or records)
+        middle = Middle(space)
+        self._beginnings = self._encoder.rows(middle.combinations(_START, self._random))
+        priors = priors if self._informed else [middle]
         self._priors = Priors(priors, records, self._open_configs.configs)
         self._columns = surrogate.CompilerColumns()
         self._estimator = GainEstimator(self._encoder, self._priors, self._columns)
@@ -443,7 +445,7 @@ class AutoSearch:
         expected gain again. The gain is infinite before so many trials, and for a space that is tried whole.
         """
         least = _RECENT_UNLISTED if isinstance(self._space, UnlistedSpace) else _RECENT_WITH_PRIORS
-        latest = max(least if len(self._priors) else _RECENT, len(self._trials) // 3)
+        latest = max(least if self._informed else _RECENT, len(self._trials) // 3)
         if self._small or len(self._largest_gains) < latest:
             return math.inf
         return max(self._largest_gains[-latest:])
@@ -456,7 +458,7 @@ class AutoSearch:
 
     def _preview_order(self) -> Iterator[int]:
         order = self._shortlist
-        if not len(order) and not len(self._priors):
+        if not len(order) and not self._informed:
             return self._all_over()
         if not len(order):  # the first of each prior, then the second
             order = np.argsort(self._estimator.prior_costs(self._open_configs), axis=0, kind="stable").ravel()
@@ -478,17 +480,17 @@ class AutoSearch:
 
     def _start_config(self, positions: NDArray[np.intp]) -> int | None:
         """Position of the next of the first configs; None once the surrogate chooses."""
-        count, priors = len(self._trials) + len(self._pending), self._priors.leading
-        start = _START_COMPILED if self._columns.width else _START
+        count = len(self._trials) + len(self._pending)
+        priors = self._priors.leading if self._informed else 0
         if self._small and not priors:
             return self._far(positions)
         if priors and not self._priors.own and count in _FAR_CONFIGS:
             return self._far(positions)
-        if sum(trial.ok for trial in self._trials.values()) >= _FEWEST_OK and count >= (priors or start):
+        if sum(trial.ok for trial in self._trials.values()) >= _FEWEST_OK and count >= (priors or _START):
             return None if not self._small else self._first_choice(positions)
         if priors and count < max(priors, _FEWEST_OK):
             return self._first_choice(positions)
-        return self._most_informative(positions) if count < start else self._after_failures(positions)
+        return self._covering(positions, count) if count < _START else self._after_failures(positions)
 
     def _after_failures(self, positions: NDArray[np.intp]) -> int:
         """Position of a config while too few have run: by turns a random one and the one most likely to run.
@@ -499,30 +501,15 @@ class AutoSearch:
             return int(self._random.choice(positions))
         if self._estimator.learn_chance(list(self._trials.values())):
             return self._estimator.likeliest(self._open_configs, positions)
-        return self._most_informative(positions)
+        return self._far(positions)
 
     def _far(self, positions: NDArray[np.intp]) -> int:
         return int(positions[farthest(self._rows(positions), self._known_rows(), self._random)])
 
-    def _most_informative(self, positions: NDArray[np.intp]) -> int:
-        """Position of the compiled config nearest to all others; without one, of a config far from all before.
-
-        Where some of these have a usual number of warps, only they count.
-        """
-        compiled = self._estimator.compiled_at(self._open_configs)[positions] >= 0
-        candidates = positions[compiled & (self._columns.width > 0)]
-        if not len(candidates):
-            return self._far(self._usual(positions))
-        candidates = self._usual(candidates)
-        if len(candidates) > _MOST_COMPARED:
-            candidates = self._random.permutation(candidates)[:_MOST_COMPARED]
-        return int(candidates[middle(self._rows(candidates), self._known_rows())])
-
-    def _usual(self, at: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Those of the positions whose configs have a usual number of warps; all positions where none has."""
-        configs = self._open_configs.configs
-        usual = [one for one in at if configs[one].get("num_warps") in _USUAL_WARPS]
-        return np.array(usual, dtype=np.intp) if usual else at
+    def _covering(self, positions: NDArray[np.intp], count: int) -> int:
+        """Position of the config nearest to the first combination so many places on: the middle comes first."""
+        apart = np.abs(self._open_configs.rows[positions] - self._beginnings[count]).sum(axis=1)
+        return int(positions[np.argmin(apart)])
 
     def _first_choice(self, positions: NDArray[np.intp]) -> int:
         """Position of a prior's first choice, each in turn; later, of the most different of its first choices."""

@@ -18,6 +18,6 @@ class RankedSearch(AutoSearch):
     _tried_whole = 0
 
     def _start_config(self, positions: NDArray[np.intp]) -> int:
-        if not len(self._priors):
+        if not self._informed:
             return self._far(positions)
         return int(positions[np.argmin(self._estimator.prior_costs(self._open_configs)[positions, 0])])

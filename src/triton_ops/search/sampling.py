@@ -60,19 +60,6 @@ def farthest(rows: Floats, others: Floats, random: np.random.Generator) -> int:
     return int(sample[int(np.argmax(nearest))])
 
 
-def middle(rows: Floats, others: Floats) -> int:
-    """The position of the row that, once known, makes the sum of distances from all rows to the nearest known smallest.
-
-    `farthest` prefers corners, and this function prefers places with many rows. There must be at least one row.
-
-    Cost: the distances of all pairs, 20 ms for 500 rows.
-    """
-    apart = np.abs(rows[:, None] - rows[None]).sum(axis=2)
-    if len(others):
-        apart = np.minimum(apart, np.abs(rows[:, None] - others[None]).sum(axis=2).min(axis=1)[:, None])
-    return int(np.argmin(apart.sum(axis=0)))
-
-
 _ENUMERABLE = 50_000  # a space of up to this size is shuffled whole, which is exactly uniform
 _MOST_REPEATS = 20  # after so many draws in a row without a new config, the rest is too rare to be found by chance
 

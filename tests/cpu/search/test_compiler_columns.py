@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from triton_ops.search.sampling import middle
 from triton_ops.search.surrogate import COLUMNS, CompilerColumns, Encoder, wasteful
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Resources, Status
@@ -68,10 +67,3 @@ def test_configs_of_the_same_program_are_found():
 def test_deferred_and_spilling_configs_come_last(spilled, deferred, last):
     result = Compiled(Config(A=1), Status.DEFERRED if deferred else Status.OK, "", Resources(255, spilled, 0))
     assert wasteful(result) is last
-
-
-def test_the_middle_is_in_the_largest_cluster_and_then_in_the_next():
-    rows = np.array([[0.0], [0.1], [0.2], [0.8], [0.9], [1.0], [0.15]])
-    first = middle(rows, rows[:0])
-    assert rows[first, 0] == 0.2
-    assert rows[middle(rows, rows[[1]]), 0] == 0.9

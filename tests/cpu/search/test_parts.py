@@ -17,7 +17,8 @@ from triton_ops.search import Search, make_searcher, sampling
 from triton_ops.search import auto as auto_search
 from triton_ops.search.auto import AutoSearch, ExpectedGains, GainEstimator, Priors
 from triton_ops.search.coordinate import LocalSearch
-from triton_ops.search.sampling import OpenConfigs, draws, farthest, middle, shuffled
+from triton_ops.search.middle import Middle
+from triton_ops.search.sampling import OpenConfigs, draws, farthest, shuffled
 from triton_ops.search.surrogate import (
     ByDistance,
     CompilerColumns,
@@ -61,15 +62,26 @@ def test_the_farthest_row_is_the_one_whose_nearest_known_row_is_farthest(rows, o
     assert 0 <= at < len(rows)
 
 
-@given(grid_rows, grid_rows)
-def test_the_middle_row_leaves_the_least_distance_from_all_rows_to_the_nearest_known_one(rows, others):
-    if not len(rows):
-        return
+@given(st.lists(st.integers(2, 9), min_size=1, max_size=4), st.integers(2, 6), st.integers(0, 9))
+def test_first_combinations_are_the_middle_and_cover_each_range(lengths, count, seed):
+    space = ConfigSpace({f"T{at}": [10 * 3**n for n in range(2 * length + 1)] for at, length in enumerate(lengths)})
+    middle, *further = Middle(space).combinations(count, np.random.default_rng(seed))
+    for (name, tunable), length in zip(space.tunables.items(), lengths, strict=True):
+        assert middle[name] == tunable.values[length]
+        below = sum(combination[name] <= tunable.values[length] for combination in further)
+        above = sum(combination[name] >= tunable.values[length] for combination in further)
+        assert abs(below - above) <= 2 + sum(combination[name] == tunable.values[length] for combination in further)
 
-    def left(at):
-        return sum(min(apart(row, known) for known in [*others, rows[at]]) for row in rows)
 
-    assert left(middle(rows, others)) == min(map(left, range(len(rows))))
+def test_a_config_costs_more_toward_the_ends_of_ranges_and_no_word_costs_more_than_another():
+    space = ConfigSpace({"A": [4, 1, 2, 8, 16], "B": [-1, 0, 1], "C": ["x", "y", "z"], "D": [7]})
+    costs = dict(zip(space, Middle(space).score(list(space)), strict=True))
+    assert min(costs.values()) == 1
+    assert {(config["A"], config["B"]) for config, cost in costs.items() if cost == 1} == {(4, 0)}
+    assert len({cost for config, cost in costs.items() if (config["A"], config["B"]) == (2, 1)}) == 1
+    assert {(config["A"], config["B"]) for config, cost in costs.items() if cost == max(costs.values())} == {
+        (1, -1), (1, 1), (16, -1), (16, 1),
+    }  # fmt: skip
 
 
 @given(space=spaces(may_be_empty=True), seed=st.integers(0, 9))
