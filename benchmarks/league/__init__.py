@@ -1,0 +1,1 @@
+"""A league of tuners on recorded spaces."""
