@@ -445,10 +445,13 @@ class _Frame:
             self.uses.note("branch", _NONE.union(*filter(None, pure)))
             return
         for side, constants, other in zip(sides, pure, reversed(sides), strict=True):
-            # A mask of what is wrapped round guards no end of a tile: it is the column of a pixel, of a tile of pixels.
-            ranges = [one for term in self.terms(other) for one in term if one.kind == "range" and not one.is_wrapped]
+            terms = self.terms(other)
+            ranges = [atom for term in terms for atom in term if atom.kind == "range"]
             self.uses.note("extent", constants if ranges else None)
-            shifts = any(len(term) == 1 and term[0].made_of & {"program", "loop"} for term in self.terms(other))
+            # A mask of what is wrapped round guards no end of a tile: it is the column of a pixel, of a tile of pixels.
+            if any(atom.is_wrapped or "range" in atom.made_of for term in terms for atom in term):
+                continue
+            shifts = any(len(term) == 1 and term[0].made_of & {"program", "loop"} for term in terms)
             for sized in (constant for atom in ranges for constant in atom.constants):
                 self.uses.kinds[sized] |= {"masked", "shifted"} if shifts else {"masked"}
                 self.uses.extents[sized].update(self._parameters(side))

@@ -23,6 +23,8 @@ COORDINATES = st.sampled_from([
     "image, rest = m // (height * width), m % (height * width)\ny, x = rest // width, rest % width",
     "x = m % width\ny = (m // width) % height\nimage = m // width // height",
     "image = m // (height * width)\ny = m % (height * width) // width\nx = (m % (height * width)) % width",
+    "row = m // width\nx, image = m - row * width, row // height\ny = row - image * height",
+    "image = m // (height * width)\nrest = m - image * height * width\ny = rest // width\nx = rest - width * y",
 ])  # fmt: skip
 TAPS = st.sampled_from([
     ("for tap in range(9):", "down, right = y + tap // 3 - 1, x + tap % 3 - 1"),
