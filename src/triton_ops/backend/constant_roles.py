@@ -26,6 +26,7 @@ _NONE: Names = frozenset()
 # Bounds of what is followed: a generated source could make terms without end.
 _MOST_TERMS, _MOST_FACTORS, _DEEPEST, _MOST_CALLS, _MOST_STEPS = 64, 16, 24, 6, 100_000
 _MARKS = {"program_id": {"program"}, "arange": {"range"}, "load": {"load"}}
+_BOUNDS = {"min", "max", "minimum", "maximum"}
 _ARITHMETIC = {"cdiv", "min", "max", "constexpr"}
 _RANGES = ("range", "static_range")
 _SEVERAL = (ast.Tuple, ast.List)
@@ -114,7 +115,7 @@ _Terms: TypeAlias = "list[tuple[_Atom, ...]]"
 class _Quotient(NamedTuple):
     """A number of parts of a tensor, such as groups with one scale each, whose extent is `part`.
 
-    It is the number of the part that a tile is in, how many are in a `tile`, or one number for each element.
+    It is the number of the part that a tile is in, how many are in a tile, or one number for each of its elements.
     """
 
     kind: str  # "place", "count", "element"
@@ -173,16 +174,17 @@ class SourceRoles:
     def find_parts(self) -> None:
         """Find the tiles for which an address has one number of a part, so that all their elements must be in it.
 
-        An address that moves on by the parts of a tile, and has no range of the tile, is of one part as well.
+        An address that moves on by the parts of a tile, and has no range of the tile, is of one part as well. Where
+        elements of the tile have their own numbers elsewhere, the kernel knows of tiles in several parts.
         """
-        self.whole = {(one.tile, one.part) for found in self.quotients.values() for one in found if one.kind == "count"}
+        known = {one for found in self.quotients.values() for one in found}
+        self.whole, by_element = ({(o.tile, o.part) for o in known if o.kind == kind} for kind in ("count", "element"))
         for terms in self.addresses:
             atoms = [atom for term in terms for atom in term]
             ranged = _NONE.union(*(atom.constants for atom in atoms if atom.kind == "range"))
-            found = {one for atom in atoms for one in self.quotients.get(atom.key, ())}
-            by_element = {one.part for one in found if one.kind == "element"}
-            for kind, tile, part in (one for one in found if one.kind != "element" and one.part not in by_element):
-                if tile not in ranged if kind == "count" else (tile, part) not in self.whole:
+            for kind, tile, part in {one for atom in atoms for one in self.quotients.get(atom.key, ())}:
+                is_lone = tile not in ranged if kind == "count" else (tile, part) not in self.whole
+                if is_lone and (tile, part) not in by_element:
                     self.within.add((tile, part))
 
     def note(self, kind: str, constants: Names | None) -> None:
@@ -204,6 +206,7 @@ class _Frame:
         self._constants = {name: frozenset((name,)) if name in fixed else None for name in own_names}
         self._terms: dict[str, _Terms] = {}
         self._made_of: dict[int, tuple[ast.expr, Names]] = {}  # with the node, so that no identity returns
+        self._tests: dict[int, list[ast.expr]] = defaultdict(list)  # by nodes, the conditions and bounds around them
 
     def constants(self, node: ast.expr, depth: int = 0) -> Names | None:
         """The kernel's constants that an expression is made of; None if it is made of anything else."""
@@ -276,13 +279,15 @@ class _Frame:
         if (constants := self.constants(node)) is not None:
             return [(_Atom("constant", ast.unparse(node), constants),)]
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-            return (self.terms(node.left) + self.terms(node.right))[:_MOST_TERMS]
+            left, right = self.terms(node.left), self.terms(node.right)
+            is_rest = isinstance(node.op, ast.Sub) and any("range" in atom.made_of for term in right for atom in term)
+            return ((_wrapped(left) if is_rest else left) + right)[:_MOST_TERMS]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             left, right = self.terms(node.left), self.terms(node.right)
             pairs = itertools.islice(itertools.product(left, right), _MOST_TERMS)
             return [(*a, *b)[:_MOST_FACTORS] for a, b in pairs]  # more have polynomials of data, which are no index
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "range" in self._marks(node.left):
-            return [tuple(atom._replace(is_wrapped=True) for atom in term) for term in self.terms(node.left)]
+            return _wrapped(self.terms(node.left))
         if isinstance(node, ast.Subscript):
             return self.terms(node.value)
         if isinstance(node, ast.Call) and last_name(node) == "arange":
@@ -311,6 +316,9 @@ class _Frame:
     def visit(self) -> None:
         """Note the uses of constants in this function, and in those that it calls."""
         for node in ast.walk(self.source.node):
+            if isinstance(node, (ast.If, ast.IfExp)) or (isinstance(node, ast.Call) and last_name(node) in _BOUNDS):
+                for one in ast.walk(node):
+                    self._tests[id(one)].append(node if isinstance(node, ast.Call) else node.test)
             if (handler := _HANDLERS.get(type(node))) is not None:
                 handler(self, node)
         for name, values in self.source.assignments.items():
@@ -404,9 +412,12 @@ class _Frame:
             is_count = isinstance(node.op, ast.FloorDiv) and isinstance(place, ast.Name)
             kind, tiles = "count", tiles if is_count else _NONE
         elif "range" in marks:
-            kind, tiles = "element", frozenset(("",))
+            ranges = (atom for term in self.terms(place) for atom in term if atom.kind == "range")
+            kind, tiles = "element", _NONE.union(*(atom.constants for atom in ranges))
         else:
             kind, tiles = "place", _NONE.union(*map(self._placed, self.terms(place)))
+        tests = (one for test in self._tests.get(id(node), ()) for one in ast.walk(test) if isinstance(one, ast.Name))
+        tiles -= _NONE.union(*(self.constants(name) or () for name in tests))  # of other sizes something else is done
         for key in keys:
             self.uses.quotients[key].update(_Quotient(kind, tile, parts[0]) for tile in tiles)
 
@@ -445,14 +456,11 @@ class _Frame:
             self.uses.note("branch", _NONE.union(*filter(None, pure)))
             return
         for side, constants, other in zip(sides, pure, reversed(sides), strict=True):
-            terms = self.terms(other)
-            ranges = [atom for term in terms for atom in term if atom.kind == "range"]
+            ranges = [atom for term in self.terms(other) for atom in term if atom.kind == "range"]
             self.uses.note("extent", constants if ranges else None)
+            shifts = any(len(term) == 1 and term[0].made_of & {"program", "loop"} for term in self.terms(other))
             # A mask of what is wrapped round guards no end of a tile: it is the column of a pixel, of a tile of pixels.
-            if any(atom.is_wrapped or "range" in atom.made_of for term in terms for atom in term):
-                continue
-            shifts = any(len(term) == 1 and term[0].made_of & {"program", "loop"} for term in terms)
-            for sized in (constant for atom in ranges for constant in atom.constants):
+            for sized in (constant for atom in ranges if not atom.is_wrapped for constant in atom.constants):
                 self.uses.kinds[sized] |= {"masked", "shifted"} if shifts else {"masked"}
                 self.uses.extents[sized].update(self._parameters(side))
 
@@ -488,6 +496,10 @@ _HANDLERS: dict[type[ast.AST], Any] = {
 def _parts(node: ast.expr) -> tuple[ast.Name | ast.Call, ...]:
     """The names and the calls in an expression."""
     return tuple(one for one in ast.walk(node) if isinstance(one, (ast.Name, ast.Call)))
+
+
+def _wrapped(terms: _Terms) -> _Terms:
+    return [tuple(atom._replace(is_wrapped=True) for atom in term) for term in terms]
 
 
 def _items(node: ast.expr) -> list[ast.expr]:

@@ -128,8 +128,9 @@ class ReadSpace:
             self.reasons[name] = role.reason
         else:
             self.tunables[name], self.first[name] = self._values_of(role)
-            parts = {"divides": self._roles.within, "is a multiple of": self._roles.whole}
-            bound = (f", and {how} {part}" for how in parts for tile, part in sorted(parts[how]) if tile == name)
+            bound = (
+                f", and {'divides' if within else 'is a multiple of'} {part}" for within, part, _ in self._parts(name)
+            )
             reason = "".join((role.reason, *(bound if role.kind == "tile" else ())))
             self.reasons[name] = f"{reason}; results must agree: {role.doubt}" if role.doubt else reason
 
@@ -160,12 +161,18 @@ class ReadSpace:
 
     def _in_parts(self, name: str, sides: Sequence[int]) -> list[int]:
         """The sides of a tile that divide the parts of a tensor in which it must lie, or are multiples of its parts."""
-        known = {**self._source.defaults, **self._values}
-        for parts, is_within in ((self._roles.within, True), (self._roles.whole, False)):
-            for extent in (known.get(part, int(part) if part.isdigit() else 0) for tile, part in parts if tile == name):
-                if type(extent) is int and extent > 0:
-                    sides = [side for side in sides if (extent % side if is_within else side % extent) == 0]
+        for is_within, _, extent in self._parts(name):
+            sides = [side for side in sides if (extent % side if is_within else side % extent) == 0]
         return [*sides]
+
+    def _parts(self, name: str) -> Iterator[tuple[bool, str, int]]:
+        """The parts of a tensor in which a tile lies, and then those that it has, with their extents if known."""
+        known = {**self._source.defaults, **self._values}
+        for parts in (self._roles.within, self._roles.whole):
+            for part in sorted(part for tile, part in parts if tile == name):
+                extent = int(part) if part.isdigit() else known.get(part)
+                if type(extent) is int and extent > 0:
+                    yield parts is self._roles.within, part, extent
 
     def _ask(self, grid: object) -> None:
         """Leave those tiles alone whose number the grid does not follow; a small problem is one program with any."""

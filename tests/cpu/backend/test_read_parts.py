@@ -116,6 +116,26 @@ def test_a_tile_that_loads_a_scale_for_each_element_is_bound_to_no_group(element
     assert products(how, part, "for first in range(0, K, BK):", turn, scale) == (SIDES, 64)
 
 
+@given(part=GROUPS, how=WAYS)
+def test_a_kernel_that_knows_of_tiles_in_several_groups_is_bound_to_none(part, how):
+    turn = """if BK <= GROUP:
+        scale = tl.load(scales + first // GROUP * N + n)[None, :]
+    else:
+        scale = tl.sum(tl.load(scales + ((first + inner) // GROUP)[:, None] * N + n[None, :]), axis=0)[None, :]"""
+    assert products(how, part, "for first in range(0, K, BK):", turn, "scale") == (SIDES, 64)
+
+
+@given(
+    part=GROUPS,
+    count=st.sampled_from(["max(BK // GROUP, 1)", "BK // GROUP if BK > GROUP else 1", "tl.cdiv(BK, GROUP)"]),
+)
+def test_a_count_of_groups_that_is_one_at_least_bounds_no_tile(part, count):
+    turn = f"""COUNT: tl.constexpr = {count}
+    groups = ((first + tl.arange(0, COUNT) * GROUP) // GROUP)[:, None]"""
+    scale = "tl.sum(tl.load(scales + groups * N + n), axis=0)[None, :]"
+    assert products("constant", part, "for first in range(0, K, BK):", turn, scale) == (SIDES, 64)
+
+
 STEPS = st.sampled_from([
     (", here", ", scales + n", "for _ in range(tl.cdiv(K, BK)):", "\n    here += (BK // GROUP) * N"),
     (", here, step", ", scales + n, BK // GROUP", "for _ in range(0, K, BK):", "\n    here += step * N"),
