@@ -26,6 +26,7 @@ from triton_ops.values import ITEM_BYTES, TensorSpec
 
 _SIDES = (16, 256, 64)  # of tiles that are multiplied: the least, the largest, and the one to begin with
 _LONE, _AMONG = (64, 32768, 1024), (1, 1024, 32)  # likewise, of the one tile of a kernel, and of one of several
+_FEW_SIDES = 3  # of a tile that lies in a part of a tensor: with fewer, those below the least are taken as well
 _MOST_ELEMENTS, _MOST_EACH = 65536, 256  # of a block that no product makes, and of each thread
 _COUNTS = ((1, 2, 3, 4, 6, 8, 12, 16), 1)
 _VALUES: dict[str, tuple[tuple[int, ...], int]] = {
@@ -154,7 +155,10 @@ class ReadSpace:
         most = most if extent is None else max(min(most, _padded(extent)), least)
         sides = [1 << power for power in range(least.bit_length() - 1, most.bit_length())]
         smaller = [] if self._roles.products else [1 << power for power in range(least.bit_length() - 1)]
-        sides = self._in_parts(role.name, sides) or self._in_parts(role.name, smaller) or sides
+        kept = self._in_parts(role.name, sides)
+        if len(kept) < min(len(sides), _FEW_SIDES):
+            kept = self._in_parts(role.name, smaller) + kept
+        sides = kept or sides
         if extent is not None and not role.masked:
             sides = [side for side in sides if extent % side == 0] or sides
         return Tunable(tuple(sides), ordered=True), max((side for side in sides if side <= first), default=sides[0])
