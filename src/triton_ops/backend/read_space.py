@@ -171,7 +171,8 @@ class ReadSpace:
 
     def _parts(self, name: str) -> Iterator[tuple[bool, str, int]]:
         """The parts of a tensor in which a tile lies, and then those that it has, with their extents if known."""
-        known = {**self._source.defaults, **self._values}
+        tuned = {role.name for role in self._roles.roles.values() if role.kind != "meaning"}  # unless the call gives it
+        known = {name: value for name, value in self._source.defaults.items() if name not in tuned} | {**self._values}
         for parts in (self._roles.within, self._roles.whole):
             for part in sorted(part for tile, part in parts if tile == name):
                 extent = int(part) if part.isdigit() else known.get(part)
@@ -225,9 +226,11 @@ class ReadSpace:
 
     def _rules(self) -> Iterator[Constraint]:
         names = {*self.tunables, *self.options}
-        for large, small in sorted(self._roles.ties):
+        for large, small in sorted(self._roles.ties | self._roles.whole):
             if large in names and small in names:
                 reason = f"the loop that steps by {small}, {{{small}}}, ends at multiples of {large}, {{{large}}}"
+                if (large, small) not in self._roles.ties:
+                    reason = f"{large}, {{{large}}}, is divided into whole parts of {small}, {{{small}}}"
                 yield Constraint(f"{large}_by_{small}", _divides, reason, names=(large, small))
         for number, node in enumerate(self._roles.asserts, 1):
             own = tuple(sorted(names & {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}))

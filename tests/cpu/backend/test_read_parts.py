@@ -151,6 +151,20 @@ def test_a_tile_that_goes_on_to_the_next_scale_is_one_group(steps, part, how):
     assert values == ((part,), part)
 
 
+def test_a_tile_that_is_divided_into_tiles_is_not_bound_to_the_default_of_these():
+    kernel = jitted("x, out, n, CHUNK: tl.constexpr, STEP: tl.constexpr = 64", """
+        whole = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+        tl.store(out + whole, tl.load(x + whole, mask=whole < n), mask=whole < n)
+        for turn in range(CHUNK // STEP):
+            place = tl.program_id(0) * CHUNK + turn * STEP + tl.arange(0, STEP)
+            tl.atomic_add(out + n, tl.sum(tl.load(x + place, mask=place < n), axis=0))
+    """)  # fmt: skip
+    read = ReadSpace.of(kernel, {"x": HALF, "n": 10**6})
+    assert 32 in read.tunables["CHUNK"].values
+    assert all(config["CHUNK"] % config["STEP"] == 0 for config in read.space.take(200))
+    assert ReadSpace.of(kernel, {"x": HALF, "n": 10**6, "STEP": 64}).tunables["CHUNK"].values[0] == 64
+
+
 @given(part=st.sampled_from([32, 64]))
 def test_a_tile_of_several_groups_is_a_multiple_of_one(part):
     scale = "tl.sum(tl.load(scales + (first // GROUP + tl.arange(0, BK // GROUP))[:, None] * N + n), axis=0)[None, :]"
