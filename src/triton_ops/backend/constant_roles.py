@@ -140,6 +140,7 @@ class SourceRoles:
     addresses: list[_Terms] = field(default_factory=list)
     steps_of: dict[str, Names] = field(default_factory=dict)
     quotients: dict[str, set[_Quotient]] = field(default_factory=lambda: defaultdict(set))
+    bounds: set[str] = field(default_factory=set)  # of loops without a step
     ties: set[tuple[str, str]] = field(default_factory=set)
     within: set[tuple[str, str]] = field(default_factory=set)
     whole: set[tuple[str, str]] = field(default_factory=set)
@@ -175,16 +176,17 @@ class SourceRoles:
         """Find the tiles for which an address has one number of a part, so that all their elements must be in it.
 
         An address that moves on by the parts of a tile, and has no range of the tile, is of one part as well. Where
-        elements of the tile have their own numbers elsewhere, the kernel knows of tiles in several parts.
+        elements of the tile have their own numbers, or a loop goes through its parts, it may have several.
         """
         known = {one for found in self.quotients.values() for one in found}
-        self.whole, by_element = ({(o.tile, o.part) for o in known if o.kind == kind} for kind in ("count", "element"))
+        self.whole, several = ({(o.tile, o.part) for o in known if o.kind == kind} for kind in ("count", "element"))
+        several |= self.whole & {(one.tile, one.part) for key in self.bounds for one in self.quotients.get(key, ())}
         for terms in self.addresses:
             atoms = [atom for term in terms for atom in term]
             ranged = _NONE.union(*(atom.constants for atom in atoms if atom.kind == "range"))
             for kind, tile, part in {one for atom in atoms for one in self.quotients.get(atom.key, ())}:
                 is_lone = tile not in ranged if kind == "count" else (tile, part) not in self.whole
-                if is_lone and (tile, part) not in by_element:
+                if is_lone and (tile, part) not in several:
                     self.within.add((tile, part))
 
     def note(self, kind: str, constants: Names | None) -> None:
@@ -475,6 +477,8 @@ class _Frame:
         *bounds, last = node.iter.args  # type: ignore[attr-defined]
         self.uses.loops |= any(KernelSource.calls_in(node, "load"))
         if len(bounds) < 2:  # without a step
+            names = (one for one in ast.walk(last) if isinstance(one, (ast.Name, ast.BinOp)))
+            self.uses.bounds.update(ast.unparse(one) for one in names)
             self.uses.note("turns", self.constants(last) if ast.unparse(last) in self.source.own_names else None)
             return
         constants = self.constants(last) or _NONE

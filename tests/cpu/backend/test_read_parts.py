@@ -151,6 +151,24 @@ def test_a_tile_that_goes_on_to_the_next_scale_is_one_group(steps, part, how):
     assert values == ((part,), part)
 
 
+COUNTS = st.sampled_from(["for turn in range(BLOCK // GROUP):", "for turn in tl.static_range(0, BLOCK // GROUP):",
+                          "count = BLOCK // GROUP\nfor turn in range(count):"])  # fmt: skip
+
+
+@given(loop=COUNTS, part=GROUPS)
+def test_a_tile_whose_groups_a_loop_goes_through_is_a_multiple_of_one(loop, part):
+    kernel = jitted("x, out, scales, n, BLOCK: tl.constexpr, GROUP: tl.constexpr", f"""
+{loop}
+    at = tl.program_id(0) * BLOCK + turn * GROUP + tl.arange(0, GROUP)
+    values = tl.load(x + at, mask=at < n, other=0.0)
+    tl.store(scales + tl.program_id(0) * (BLOCK // GROUP) + turn, tl.max(values, axis=0))
+whole = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+tl.store(out + whole, tl.load(x + whole, mask=whole < n), mask=whole < n)
+""")  # fmt: skip
+    sides = ReadSpace.of(kernel, {"x": HALF, "n": 10**6, "GROUP": part}).tunables["BLOCK"].values
+    assert min(sides) == part < max(sides)
+
+
 def test_a_tile_that_is_divided_into_tiles_is_not_bound_to_the_default_of_these():
     kernel = jitted("x, out, n, CHUNK: tl.constexpr, STEP: tl.constexpr = 64", """
         whole = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
