@@ -7,7 +7,7 @@ from website.api import PAGES as API
 BENCHMARKS = tuple(
     f"benchmarks/{page}"
     for page in (
-        "results/README", "timing/README", "model/README", "results/search/README", "search/README",
+        "results/README", "timing/README", "model/README", "results/search/README", "league/README",
         "shipped/README", "torch_compile/README", "many/README", "results/lint/README",
     )
 )  # fmt: skip

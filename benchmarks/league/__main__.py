@@ -11,8 +11,8 @@ space; with `--resume`, and for every package, what it has of this version and o
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-import itertools
 import os
 import subprocess
 import sys
@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from benchmarks.document import parser_of
 from benchmarks.league.page import page_of
@@ -29,6 +30,7 @@ from benchmarks.league.spaces import FOLDER, files, read_space
 from benchmarks.league.tuners import EVALUATIONS, TUNERS, entry_of
 
 RESULTS = Path(__file__).parents[1] / "results/search"
+_NO_PAGE = Path(os.devnull)
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -51,33 +53,34 @@ def main() -> None:
             _run_apart(name, asked)
         else:
             _run_here(name, asked)
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(page_of(traces_in(asked.traces, list(TUNERS))), encoding="utf-8")
+    if asked.out != _NO_PAGE:
+        asked.out.parent.mkdir(parents=True, exist_ok=True)
+        asked.out.write_text(page_of(traces_in(asked.traces, list(TUNERS))), encoding="utf-8")
 
 
 def _named(everything: bool) -> list[str]:
     return [name for name, entry in TUNERS.items() if everything or not entry.package]
 
 
-def _run_apart(name, asked) -> None:
+def _run_apart(name: str, asked: argparse.Namespace) -> None:
     """Run a tuner in the environment of its package, which is made where it is missing."""
     entry = entry_of(name)
-    folder = asked.environments / entry.package
+    folder = asked.environments.resolve() / entry.package
     python = folder / "bin/python"
     if not python.exists():
         venv.create(folder, with_pip=True)
         subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "-r", entry.requirements], check=True)
-    options = ["--recordings", asked.recordings, "--traces", asked.traces, "--out", os.devnull]
+    options = ["--recordings", asked.recordings, "--traces", asked.traces, "--out", _NO_PAGE]
     options += ["--seeds", asked.seeds, "--processes", asked.processes, *(["--hub", asked.hub] if asked.hub else [])]
     path = os.pathsep.join([str(Path("src").resolve()), str(Path.cwd())])
     command = [python, "-m", "benchmarks.league", "--tuner", name, *options]
     subprocess.run(list(map(str, command)), check=True, env={**os.environ, "PYTHONPATH": path})
 
 
-def _run_here(name, asked) -> None:
+def _run_here(name: str, asked: argparse.Namespace) -> None:
     """Run a tuner on every space, and write its trace after each."""
     path, entry = trace_path(asked.traces, name), entry_of(name)
-    head = {"tuner": name, "version": entry.version, "seeds": asked.seeds, "evaluations": EVALUATIONS}
+    head = {"tuner": name, "version": asked.commit or entry.version, "seeds": asked.seeds, "evaluations": EVALUATIONS}
     trace = read_trace(path)
     keep = {**trace, **head} == trace and (entry.package or asked.resume)
     spaces = trace["spaces"] if keep else {}
@@ -88,16 +91,13 @@ def _run_here(name, asked) -> None:
     ]
     os.environ.update(_ONE_THREAD)  # of the processes: more are slower, and add up in another order
     with contextlib.ExitStack() as stack:
-        run = partial(runs_of, name, seeds=asked.seeds)
+        apply: Any = map
         if asked.processes:
-            pool = ProcessPoolExecutor(asked.processes, mp_context=get_context("spawn"))
-            found = stack.enter_context(pool).map(run, *zip(*jobs, strict=True)) if jobs else ()
-        else:
-            found = itertools.starmap(run, jobs)
-        for (_, _, space), entry_of_space in zip(jobs, found, strict=True):
-            spaces[space] = entry_of_space
+            apply = stack.enter_context(ProcessPoolExecutor(asked.processes, mp_context=get_context("spawn"))).map
+        for (_, _, space), found in zip(jobs, apply(partial(runs_of, name, asked.seeds), jobs), strict=True):
+            spaces[space] = found
             write_trace(path, {**head, "spaces": spaces})
-            print(name, space, entry_of_space["thinking_ms"], "ms", flush=True)
+            print(name, space, found["thinking_ms"], "ms", flush=True)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,11 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
 def page_of(traces: Mapping[str, Trace]) -> str:
     """The page, in Markdown."""
     spaces = traces[OURS]["spaces"] if OURS in traces else next(iter(traces.values()))["spaces"]
-    whole = {name: trace for name, trace in traces.items() if _has_all(trace, spaces)}
+    whole = {
+        name: {**trace, "spaces": {space: trace["spaces"][space] for space in spaces}}
+        for name, trace in traces.items()
+        if _has_all(trace, spaces)
+    }
     counts = {group: sum(space["group"] == group for space in spaces.values()) for group in GROUPS}
     lines = ["# Tuners on recorded spaces", "", *_introduction(whole, counts), ""]
     for start, title in STARTS.items():

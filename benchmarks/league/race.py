@@ -76,9 +76,9 @@ def run(make: Any, space: Space, seed: int, start: str, evaluations: int = EVALU
     )  # fmt: skip
 
 
-def runs_of(tuner: str, path: Path, group: str, name: str, seeds: int) -> dict[str, Any]:
-    """A trace's entry of one space: the runs of a tuner with all seeds and both starts."""
-    space, make = read_space(path, group, name), entry_of(tuner).load()
+def runs_of(tuner: str, seeds: int, file: tuple[Path, str, str]) -> dict[str, Any]:
+    """A trace's entry of one of `files`: the runs of a tuner with all seeds and both starts."""
+    space, make = read_space(*file), entry_of(tuner).load()
     runs = {start: [run(make, space, seed, start) for seed in range(seeds)] for start in STARTS}
     places = sorted({at for several in runs.values() for each in several for at in each.asked})
     entry: dict[str, Any] = {

@@ -63,8 +63,8 @@ class Space:
         return {name: tuple(sorted(values)) if self.is_ordered(name) else values for name, values in several.items()}
 
     def is_ordered(self, name: str) -> bool:
-        """Whether the values of a tunable are numbers with an order."""
-        return self.recording.space.tunables[name].ordered
+        """Whether the values of a tunable are numbers, in whatever order the file lists them."""
+        return self.recording.space.tunables[name].of_numbers
 
     def config(self, values: Mapping[str, Any]) -> Config:
         """The config with these values of `tunables`, and the only values of all others; it may break a constraint."""

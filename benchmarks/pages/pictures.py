@@ -7,8 +7,8 @@
 for each run. Beside the default tunes stand an exhaustive one and `triton.autotune` over the same configs. Seconds
 count from the start of each process. The height is the speed of the best so far over that of the best of all, as the
 judge measured it; those of `triton.autotune` are by its own clock, which reads some percent more at the power limit. It
-tries configs in the order of the space, and a cross says that it was cut off. matplotlib:
-benchmarks/search/requirements.txt.
+tries configs in the order of the space, and a cross says that it was cut off. It needs
+matplotlib: benchmarks/league/requirements/kernel_tuner.txt names a version.
 
 `guides` needs Chromium, the browser that the tests use. It takes pictures of the pages as `triton-ops simulate --html`
 and `triton-ops report -o` write them. The report is that of a search in random order in a space that was recorded on an

@@ -10,6 +10,7 @@ from benchmarks.league import __main__ as command
 from benchmarks.league import page, race, spaces
 from benchmarks.league.tuners import BARE, OURS, TUNERS, Called
 from benchmarks.league.tuners.ours import Bare, Random
+from benchmarks.league.tuners.with_helion import kind_of
 
 from triton_ops.space import Config
 
@@ -131,6 +132,19 @@ class TestRuns:
         assert (space.configs[done.asked[0]], sorted(done.asked)) == (space.default, list(range(8)))
         with pytest.raises(RuntimeError, match="before the default"):
             race.run(Stubborn, space, 0, race.DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "kind"),
+    [
+        ("use_padding", [0, 1], "flag"), ("use_method", [0, 1, 2], "choice"), ("MWG", [16, 32, 64], "block"),
+        ("block_size_y", [1, 2, 4, 8], "block"), ("num_warps", [8, 4], "power"), ("num_stages", [2, 3, 4, 5], "range"),
+        ("tile_size", [1, 2, 4, 6], "choice"), ("block_size_x", [1, 2, 4, 8, 16, 32, 48], "choice"),
+        ("order", ["rows", "columns"], "choice"), ("fused", [False, True], "choice"), ("alpha", [0.5, 1.0], "choice"),
+    ],
+)  # fmt: skip
+def test_a_tunable_is_declared_to_helion_as_its_user_would(name, values, kind):
+    assert kind_of(name, values) == kind
 
 
 SPACE = {

@@ -1,1 +1,0 @@
-"""Searches head to head on recorded spaces: this package's, and those of Kernel Tuner."""
