@@ -1,0 +1,1 @@
+"""Spaces of slow functions, recorded on a CPU."""
