@@ -1,9 +1,9 @@
 """The default search: it starts from prior knowledge, learns from every trial, and tells when little is left to gain.
 
 1. The first configs are the first choices of the priors of this problem, or else of the records of others, each in
-   turn. Without priors, the first is nearest to the middle of all ranges, and the next ones cover their inner part: see
-   `Middle`, which is then the one prior. While too few run, further ones are random and the most likely to run, by
-   turns.
+   turn. Without priors, each is far from all before; of a Triton kernel the first is nearest to the middle of all
+   ranges, and the next ones cover their inner part: see `Middle`, which is then the one prior. While too few run,
+   further ones are random and the most likely to run, by turns.
 2. Every later config is the one with the largest expected gain: a surrogate learns the trials, and the
    priors correct its expectation as far as the trials agree with them. Doubt raises the expected gain of a config, and
    the chance that the config fails lowers it. Records of other places may mislead, so some early configs are far from
@@ -15,8 +15,8 @@
    is proposed, and the compiler's figures are columns of the surrogate. The first previews are spread over the space,
    or are the priors' first choices; later previews have the largest expected gain.
 
-A space of up to 64 configs is tried whole, each config as far as possible from all before. A larger space is never
-enumerated beyond 30,000 configs: `OpenConfigs` holds a sample that grows around the best configs so far.
+A space of up to 64 configs is tried whole, after the first configs those near fast ones or far from all. A larger space
+is never enumerated beyond 30,000 configs: `OpenConfigs` holds a sample that grows around the best configs so far.
 
 Each prior is one column of expected log time. A search's expectation of a config is a weighted sum of the columns, plus
 the surrogate's expectation of the rest. The weights start at an even share each, that of a record of another place at
@@ -340,9 +340,10 @@ class ExpectedGains:
         return int(self.positions[first])
 
 
-_START = 4  # configs that cover the space before the surrogate is used
+_START = 5  # configs that cover the space before the surrogate is used
 _FAR_CONFIGS = (6, 12)  # with records alone, the proposals after so many configs are far from all before
 _FIRST_CHOICES = 8  # after a prior's first choice was tried, the most different of so many of its choices comes next
+_NEARBY = 0.15  # distance of configs over which times of a small space are averaged, where a whole range is 1 long
 _FEWEST_OK = 3  # ok trials that a surrogate needs
 _WITHOUT_RECORDS_FROM = 20  # trials from which on each second config is chosen without the records
 _WITHOUT_RECORDS_EACH = 2
@@ -369,9 +370,10 @@ class AutoSearch:
         self._names = set(space.tunables)
         self._random = np.random.default_rng(seed)
         self._informed = bool(priors or records)
-        middle = Middle(space)
-        self._beginnings = self._encoder.rows(middle.combinations(_START, self._random))
-        priors = priors if self._informed else [middle]
+        self._beginnings = np.zeros((0, self._encoder.columns))
+        if not self._informed and Middle.is_known_of(space):
+            priors = [middle := Middle(space)]
+            self._beginnings = self._encoder.rows(middle.combinations(_START, self._random))
         self._priors = Priors(priors, records, self._open_configs.configs)
         self._columns = surrogate.CompilerColumns()
         self._estimator = GainEstimator(self._encoder, self._priors, self._columns)
@@ -482,15 +484,17 @@ class AutoSearch:
         """Position of the next of the first configs; None once the surrogate chooses."""
         count = len(self._trials) + len(self._pending)
         priors = self._priors.leading if self._informed else 0
-        if self._small and not priors:
-            return self._far(positions)
         if priors and not self._priors.own and count in _FAR_CONFIGS:
             return self._far(positions)
         if sum(trial.ok for trial in self._trials.values()) >= _FEWEST_OK and count >= (priors or _START):
-            return None if not self._small else self._first_choice(positions)
+            if not self._small:
+                return None
+            return self._first_choice(positions) if priors else self._near_the_best(positions)
         if priors and count < max(priors, _FEWEST_OK):
             return self._first_choice(positions)
-        return self._covering(positions, count) if count < _START else self._after_failures(positions)
+        if count < len(self._beginnings):
+            return self._covering(positions, count)
+        return self._far(positions) if count < _START or self._small else self._after_failures(positions)
 
     def _after_failures(self, positions: NDArray[np.intp]) -> int:
         """Position of a config while too few have run: by turns a random one and the one most likely to run.
@@ -510,6 +514,18 @@ class AutoSearch:
         """Position of the config nearest to the first combination so many places on: the middle comes first."""
         apart = np.abs(self._open_configs.rows[positions] - self._beginnings[count]).sum(axis=1)
         return int(positions[np.argmin(apart)])
+
+    def _near_the_best(self, positions: NDArray[np.intp]) -> int:
+        """Position of a config that is near fast ones or far from all, for a space that is tried whole.
+
+        Such a space needs no surrogate, and thus no import of SciPy, but the fast configs come early.
+        """
+        trials = list(self._trials.values())
+        values, rows = surrogate.values_of(trials), self._encoder.rows([*self._trials, *self._pending])
+        apart = np.abs(self._open_configs.rows[positions][:, None] - rows[None]).sum(axis=2)
+        weights = np.exp(-apart[:, : len(trials)] / _NEARBY) + 1e-12
+        expected = weights @ values / weights.sum(axis=1)
+        return int(positions[np.argmin(expected - values.std() * apart.min(axis=1))])
 
     def _first_choice(self, positions: NDArray[np.intp]) -> int:
         """Position of a prior's first choice, each in turn; later, of the most different of its first choices."""
