@@ -5,7 +5,7 @@
 They run in a copy of this checkout in which the other packages' folders and tests are missing, in the same environment:
 Python finds the copy's packages first, and forgets the folders of the checkout, where it is installed from there. What
 tests the whole repository (the scripts that measure, and the files beside the folders) is not among them. Further words
-go to pytest.
+go to pytest. Properties are tried with an eighth of the examples, since `make test` tries all.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def main(name: str, words: list[str]) -> int:
     places = [str(target / folder) for folder in ("src", "serving") if (target / folder).is_dir()]
     path = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
     hidden = [] if name == "lint" else ["-p", f"no:{PLUGIN}"]  # pytest finds it in the environment's own metadata
-    command = [sys.executable, "-m", "pytest", *hidden, *folders_of(name, target), *words]
+    few = "--hypothesis-profile=again"
+    command = [sys.executable, "-m", "pytest", few, *hidden, *folders_of(name, target), *words]
     return subprocess.run(command, cwd=target, env={**os.environ, "PYTHONPATH": path}, check=False).returncode
 
 

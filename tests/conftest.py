@@ -31,6 +31,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # No deadline: two busy cores make single examples slow. Repeatable where `CI` is set, searching elsewhere.
 settings.register_profile("house", deadline=None, derandomize="CI" in os.environ, max_examples=EXAMPLES)
 settings.register_profile("thorough", deadline=None, max_examples=10 * EXAMPLES)  # --hypothesis-profile=thorough
+# For the second run of the same tests, in another environment.
+settings.register_profile("again", settings.get_profile("house"), max_examples=EXAMPLES // 8)
 # For runs that ask only whether a test fails: the first example that does is not made smaller.
 settings.register_profile("unshrunk", settings.get_profile("house"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("house")
