@@ -28,7 +28,7 @@ FITTED = {
         "shared_share", "line_cycles", "load_ns", "stream_gbps", "step_cycles", "overlap", "spill_bytes_per_cycle",
     ),
     "chain": ("link_cycles", "tall_link", "exchange_cycles", "lone_warp", "unhidden"),
-    "rows": ("chunk_ns", "near_ns", "plain_gbps", "reduce_ns", "turn_ns", "l1_bytes", "straggle"),
+    "rows": ("chunk_ns", "near_ns", "row_ns", "plain_gbps", "reduce_ns", "turn_ns", "l1_bytes", "straggle"),
 }  # fmt: skip
 BOUNDS = {"shared_share": (0.7, 1.0), "step_cycles": (10.0, 80.0), "overlap": (2.0, 12.0), "turn_ns": (300.0, 4000.0)}
 _FIRST_STEP, _GROW, _SHRINK, _SMALLEST = 0.15, 1.3, 0.6, 0.005

@@ -145,7 +145,8 @@ def walk_of(launch: LaunchWork) -> MemoryWalk:
         streamed_bytes=sum(access.bytes * access.distinct for access in loads),
         reductions=launch.reductions,
         reduced=reduced,
-        loops=_turning(launch, first, reduced),
+        loops=(loops := _turning(launch, first, reduced)),
+        restarts=max((each.entries for each in loops), default=1.0) - 1,
         lines=sum(a.lines * a.executions for a in everything) if through > _SCATTERED * useful_bytes else 0.0,
     )
 

@@ -137,6 +137,7 @@ class MemoryWalk:
     written_bytes: float
     through_bytes: float  # that L2 moves for its first reads and its writes, in whole sectors
     streamed_bytes: float  # that it reads in all
+    restarts: float = 0.0  # rows that it begins after another one, with none of their loads on the way
     lines: float = 0.0  # of 128 bytes that it touches; 0 where its accesses run along memory
     reductions: float = 0.0  # of a tile by its threads together
     reduced: tuple[TileReduction, ...] = ()
@@ -190,7 +191,7 @@ def _wave(walk: MemoryWalk, footprint: Footprint, machine: Machine, depth: int, 
         "spills": depth * spill_ns,
     }
     waits = {
-        "waits": walk.waits * costs.chunk_ns + walk.near * costs.near_ns,
+        "waits": walk.waits * costs.chunk_ns + walk.near * costs.near_ns + walk.restarts * costs.row_ns,
         "one block's loads": walk.streamed_bytes / costs.plain_gbps,
         "dependent arithmetic": walk.dependent_cycles / clock,
         "reductions": walk.reductions * walk.steps * costs.reduce_ns,
@@ -330,6 +331,6 @@ def _plan(
         batches=waits, near=waits * later, turns=turns, own_bytes=row_bytes,
         again=(Again(later * row_bytes, row_bytes / rows, 0.0),) if later else (), common=(), written_bytes=stored,
         through_bytes=row_bytes + stored, streamed_bytes=row_bytes * reads,
-        reductions=rows / at_once if passes > 1 else 0.0,
+        reductions=rows / at_once if passes > 1 else 0.0, restarts=rows / at_once - 1,
     )  # fmt: skip
     return TilePlan(warps, row_footprint(held, warps, rows), lambda footprint: walk_schedule(walk, footprint, machine))

@@ -36,6 +36,8 @@ class Costs:
         reduce_ns: Wait for each step of a reduction of a tile by all threads of a block: halvings, and barriers.
         turn_ns: Time from the end of a block until its successor's first loads have arrived; the blocks that run
             beside them on the multiprocessor share this time.
+        row_ns: Wait for the first loads of a row that a block begins after another one: none of them is on the way
+            before the other one's last stores.
         l1_bytes: Bytes that pass through a multiprocessor's first cache until 63 % of what was there is gone.
         straggle: Share of a block's time for which the slowest runs longer than the others; later waves even it
             out.
@@ -60,7 +62,8 @@ class Costs:
     plain_gbps: float = 50.0  # rate at which one block's plain loads and stores stream
     chunk_ns: float = 235.0  # wait per chunk of a row for plain loads from memory
     near_ns: float = 3.0  # the same for loads of what the block has read before
-    reduce_ns: float = 8.0
+    row_ns: float = 600.0
+    reduce_ns: float = 10.0
     turn_ns: float = 1600.0
     block_ns: float = 0.61  # time in which the device begins one block, whatever its multiprocessors are busy with
     wait_overlap: float = 2.0  # exponent as `overlap`, between a block's own waits and the rate of all blocks
