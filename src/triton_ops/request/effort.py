@@ -95,6 +95,8 @@ class Effort:
         doubt_s: Seconds that a doubt about the default may take after the race, beside the race's own.
         worthwhile: The search ends when it expects to gain less than this share; the default is the indifference zone,
             below which a comparison counts two configs as equal.
+        persistence: For how many times the trials so far the search goes on all the same. An expected gain that is
+            worthwhile again begins the count anew.
         compiled_first: Whether the seconds of the budget begin once the searcher's first proposals are compiled and
             something can be measured, and not with the call. A slow compilation then takes no proposal's place.
         expected_gain: Share by which the model of the kernel must expect its first pick to be faster than the default,
@@ -120,6 +122,7 @@ class Effort:
     previews: int = 512
     doubt_s: float = 3.0
     worthwhile: float = RacePolicy.zone
+    persistence: float = 0.0
     compiled_first: bool = False
     expected_gain: float = 0.0
 
@@ -129,7 +132,7 @@ class Effort:
         if not isinstance(self.patience, Patience):
             raise SettingsError(f"patience is {self.patience!r}; it must be a Patience", hint="Patience(trial_s=60.0)")
         for field_name, least in (("near", 0), ("finalists", 1), ("processes", 0), ("previews", 0), ("doubt_s", 0),
-                                  ("worthwhile", 0), ("expected_gain", 0)):  # fmt: skip
+                                  ("worthwhile", 0), ("persistence", 0), ("expected_gain", 0)):  # fmt: skip
             SettingsError.checked(f"{field_name} of effort {self.name}", getattr(self, field_name), least)
 
     @classmethod
@@ -219,7 +222,8 @@ PRESETS = {
         near=0.06, finalists=4, doubt_s=1.5,
     ),
     "full": Effort(
-        name="full", budget=Budget(trials=1000, seconds=600, firm=False), race=RacePolicy(seconds=20.0), previews=4096
+        name="full", budget=Budget(trials=1000, seconds=600, firm=False), race=RacePolicy(seconds=20.0), previews=4096,
+        persistence=1.0,
     ),
     "exhaustive": Effort(
         name="exhaustive", search="exhaustive",

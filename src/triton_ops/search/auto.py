@@ -6,8 +6,9 @@
    further ones are random and the most likely to run, by turns.
 2. Every later config is the one with the largest expected gain: a surrogate learns the trials, and the
    priors correct its expectation as far as the trials agree with them. Doubt raises the expected gain of a config, and
-   the chance that the config fails lowers it. Records of other places may mislead, so some early configs are far from
-   all before where nothing else is known, and from twenty trials on every second config is chosen without the records.
+   the chance that the config fails lowers it. Priors may mislead, so from eight trials on every second config is chosen
+   without them, and some early configs are those with which a search without priors begins. With records alone, some
+   are far from all before.
 3. Several configs of one time are kept apart: a config that is proposed but not finished lowers the doubt around it.
 4. A config that would compile for long needs a larger expected gain.
 5. The search asks for previews, and uses the compiler's figures of configs before they are measured: a config that
@@ -51,6 +52,8 @@ _CANNOT_RUN = 3.0  # standard deviations above the average for a config that a p
 _RECORDS = 0.5  # weight of a record that agrees with this problem's priors, in weights of one of these
 _LARGEST_WEIGHT = 1.5  # most that one prior may weigh
 _STALE = 1.25  # priors are asked anew after so many times the trials
+_ALIKE, _UNLIKE = 0.02, 0.2  # differences of log time: smaller ones do not count, and larger ones all count as much
+_NEAR_BEST = 0.15  # log time above the best at which a pair counts 1/e
 
 
 class Priors:
@@ -120,6 +123,18 @@ class Priors:
         )
         return weights
 
+    def agreement(self, columns: Floats, values: Floats) -> float:
+        """How far the order by the mean of the columns is that of the values, from -1 to 1; 1 without pairs to tell it.
+
+        This is Kendall's rank correlation, in which a pair counts the more the nearer its faster config is to the best.
+        """
+        apart, expected = (each[:, None] - each[None] for each in (values, columns.mean(axis=1)))
+        from_best = np.minimum(values[:, None], values[None]) - values.min(initial=math.inf)
+        counts = np.where(np.abs(apart) > _ALIKE, np.minimum(np.abs(apart), _UNLIKE), 0.0)
+        counts *= np.exp(-from_best / _NEAR_BEST)
+        total = float(counts.sum())
+        return float((counts * np.sign(apart) * np.sign(expected)).sum()) / total if total > 0 else 1.0
+
     def _first_trust(self, columns: Floats) -> Floats:
         """The first weight of each prior: 1, and of a record of another place its agreement with this problem's.
 
@@ -182,6 +197,7 @@ class GainEstimator:
         self._slice = slice(None)  # the priors in use
         self._weights: Floats = np.zeros(len(priors))
         self._best = 0.0
+        self.agreement = 1.0  # of the priors with the trials
         self._trials: list[Trial] = []
         self._prior_costs: Floats = np.zeros((0, len(priors)))  # of the open configs
         self._edition = -1
@@ -189,9 +205,9 @@ class GainEstimator:
         self._compiled_at: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._placed_count = 0  # number of compiled configs in `_compiled_at`
 
-    def learn(self, trials: Sequence[Trial], with_records: bool = True) -> None:
-        """Learn `trials`, at least two of them ok, in place of all before, with records of other places or without."""
-        self._slice = slice(None) if with_records else slice(self._priors.own)
+    def learn(self, trials: Sequence[Trial], priors: int | None = None) -> None:
+        """Learn `trials`, at least two of them ok, in place of all before, with so many of the priors; None is all."""
+        self._slice = slice(priors)
         self._trials = surrogate.most_telling(trials)
         configs = [trial.config for trial in self._trials]
         values, costs = surrogate.values_of(self._trials), self._priors.columns(configs)
@@ -200,6 +216,9 @@ class GainEstimator:
         self._surrogate = self._surrogate_of(rows.shape[1], len(trials) >= _BY_TUNABLES_FROM)
         self._surrogate.learn(rows, values - costs[:, self._slice] @ self._weights, surrogate.noise_of(self._trials))
         self._best = float(values.min())
+        if len(self._priors):
+            ran = [at for at, trial in enumerate(self._trials) if trial.ok]
+            self.agreement = self._priors.agreement(costs[ran], values[ran])
         self.learn_chance(self._trials)
 
     def learn_chance(self, trials: Sequence[Trial]) -> bool:
@@ -342,16 +361,18 @@ class ExpectedGains:
 
 _START = 5  # configs that cover the space before the surrogate is used
 _FAR_CONFIGS = (6, 12)  # with records alone, the proposals after so many configs are far from all before
+_COVERING_CONFIGS = (9, 12, 15, 18)  # with priors, the proposals after so many are the first ones without priors
 _FIRST_CHOICES = 8  # after a prior's first choice was tried, the most different of so many of its choices comes next
 _NEARBY = 0.15  # distance of configs over which times of a small space are averaged, where a whole range is 1 long
 _FEWEST_OK = 3  # ok trials that a surrogate needs
-_WITHOUT_RECORDS_FROM = 20  # trials from which on each second config is chosen without the records
-_WITHOUT_RECORDS_EACH = 2
+_WITHOUT_RECORDS_FROM = 20  # trials from which on each second of the others is chosen without the records
+_WITHOUT_PRIORS_FROM = 8  # trials from which on each second config is chosen without any priors
 _POLISH_BELOW, _POLISH_EACH = 0.01, 2  # below this expected gain, each second config is a neighbour of the best
 _LEADERS = 5
 _SHORTLIST = 1_500  # configs whose gain is estimated between two estimates of all configs
-_RECENT, _RECENT_WITH_PRIORS = 70, 28  # at least so many latest gains were small before a small gain is reported
+_RECENT, _RECENT_WITH_PRIORS = 70, 48  # at least so many latest gains were small before a small gain is reported
 _RECENT_UNLISTED = 56  # the same with priors in a space that nobody has listed: in 28 it ends 5 % off now and then
+_AGREES = 0.5  # agreement from which on priors are trusted, as nine of ten models of recorded spaces are
 _FULL_PASS_GROWTH = 1.05  # the gains of all configs are estimated again after so many times the trials
 
 
@@ -383,6 +404,7 @@ class AutoSearch:
         self._pending: dict[Config, None] = {}
         self._shortlist: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._next_full_pass = 0.0
+        self._estimates = 0
         self._largest_gains: list[float] = []
 
     def ask(self, count: int) -> list[Config]:
@@ -442,12 +464,16 @@ class AutoSearch:
     def expected_gain(self) -> float:
         """The largest of the latest expected gains.
 
-        The latest gains are those of a third of all trials, and at least 28 with priors, 56 where nobody has listed the
-        space, and 70 without priors: a surrogate of few trials is easily too sure, and its next trials often raise the
-        expected gain again. The gain is infinite before so many trials, and for a space that is tried whole.
+        The latest gains are those of a third of all trials, and at least 70: a surrogate of few trials is easily too
+        sure, and its next trials often raise the expected gain again. With priors that agree with the trials they are
+        at least 48, and 56 where nobody has listed the space. The gain is infinite before so many trials, and for a
+        space that is tried whole.
         """
-        least = _RECENT_UNLISTED if isinstance(self._space, UnlistedSpace) else _RECENT_WITH_PRIORS
-        latest = max(least if self._informed else _RECENT, len(self._trials) // 3)
+        least: float = _RECENT
+        if self._informed:
+            least = _RECENT_UNLISTED if isinstance(self._space, UnlistedSpace) else _RECENT_WITH_PRIORS
+            least += (_RECENT - least) * (1 - min(max(self._estimator.agreement / _AGREES, 0.0), 1.0))
+        latest = max(round(least), len(self._trials) // 3)
         if self._small or len(self._largest_gains) < latest:
             return math.inf
         return max(self._largest_gains[-latest:])
@@ -486,6 +512,8 @@ class AutoSearch:
         priors = self._priors.leading if self._informed else 0
         if priors and not self._priors.own and count in _FAR_CONFIGS:
             return self._far(positions)
+        if priors and not self._small and count in _COVERING_CONFIGS:
+            return self._covering(positions, _COVERING_CONFIGS.index(count))
         if sum(trial.ok for trial in self._trials.values()) >= _FEWEST_OK and count >= (priors or _START):
             if not self._small:
                 return None
@@ -543,9 +571,8 @@ class AutoSearch:
 
     def _expected_gains(self, positions: NDArray[np.intp]) -> ExpectedGains:
         count = len(self._trials)
-        self._estimator.learn(
-            list(self._trials.values()), count < _WITHOUT_RECORDS_FROM or count % _WITHOUT_RECORDS_EACH == 0
-        )
+        self._estimates += 1
+        self._estimator.learn(list(self._trials.values()), self._priors_in_use(count))
         if len(positions) > 2 * _SHORTLIST and count < self._next_full_pass:
             near = self._open_configs.nearby(self._leaders())[: _SHORTLIST // 3]
             positions = np.unique(np.concatenate([self._shortlist[self._open_configs.open[self._shortlist]], near]))
@@ -554,6 +581,15 @@ class AutoSearch:
         gains = self._estimator.gains(self._open_configs, positions, self._pending)
         self._shortlist = gains.positions[gains.order[:_SHORTLIST]]
         return gains
+
+    def _priors_in_use(self, trials: int) -> int | None:
+        """How many of the first priors choose the next config; None is all."""
+        if not self._informed:
+            return None
+        if trials >= _WITHOUT_PRIORS_FROM and self._estimates % 2 == 0:
+            return 0
+        without_records = self._priors.own and trials >= _WITHOUT_RECORDS_FROM and self._estimates % 4 == 1
+        return self._priors.own if without_records else None
 
     def _polish(self, gain: float) -> NDArray[np.intp] | None:
         """Positions of the open neighbours of the best config, each second time when little is expected to be gained.

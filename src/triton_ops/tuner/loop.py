@@ -111,6 +111,7 @@ class TuningLoop:
         # Without a thread an attempt is made when its trial is asked for.
         self._begin_attempt: Callable[[_Attempt], _Attempt] = lambda attempt: attempt
         self._settled = False
+        self._little_from: int | None = None  # trials from which on the searcher expects too little
         self._began = False  # whether this run has begun a trial of its own
 
     def prepare(
@@ -223,10 +224,18 @@ class TuningLoop:
             gain = Search.expected_gain(self.searcher)
             if not (configs := new_configs(self.searcher, room, self._proposed)):
                 return
-            if gain < self.effort.worthwhile:
+            if self._little_is_left(gain):
                 self._settled = True  # the proposals that are compiled are still tried
                 return
             self._propose(configs, TrialOrigin.SEARCHER)
+
+    def _little_is_left(self, gain: float) -> bool:
+        """Whether the searcher has expected too little for as many trials as the effort asks for."""
+        if gain >= self.effort.worthwhile:
+            self._little_from = None
+            return False
+        self._little_from = self._little_from or len(self.trials)
+        return len(self.trials) >= (1 + self.effort.persistence) * self._little_from
 
     def _propose(self, configs: Iterable[Config], origin: TrialOrigin, anyway: bool = False) -> None:
         new = [config for config in dict.fromkeys(configs) if config not in self._proposed]

@@ -60,6 +60,7 @@ def test_patience_is_a_positive_number_of_seconds(name):
 @pytest.mark.parametrize(
     ("name", "least"),
     [("near", 0), ("finalists", 1), ("processes", 0), ("previews", 0), ("doubt_s", 0), ("worthwhile", 0),
+     ("persistence", 0),
      ("expected_gain", 0)],
 )  # fmt: skip
 def test_a_part_of_an_effort_has_a_least_value(name, least):

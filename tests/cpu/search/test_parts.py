@@ -386,7 +386,7 @@ class TestPreviews:
 
 @pytest.mark.parametrize(
     ("space", "priors", "latest"),
-    [(SPACE, 0, 70), (SPACE, 1, 28), (UnlistedSpace.around(SPACE, [], dict(SPACE.tunables)), 1, 56)],
+    [(SPACE, 0, 70), (SPACE, 1, 48), (UnlistedSpace.around(SPACE, [], dict(SPACE.tunables)), 1, 56)],
 )
 def test_a_small_gain_is_reported_after_enough_small_gains(space, priors, latest):
     searcher = AutoSearch(space, 0, [Says(lambda config: 1.0)] * priors)
@@ -396,6 +396,16 @@ def test_a_small_gain_is_reported_after_enough_small_gains(space, priors, latest
     assert searcher.expected_gain() == 0.2
     searcher._trials = dict.fromkeys(range(3 * (latest + 1)))
     assert searcher.expected_gain() == 0.9
+
+
+@pytest.mark.parametrize(("agreement", "latest"), [(1.0, 48), (0.5, 48), (0.25, 59), (0.0, 70), (-1.0, 70)])
+def test_priors_that_trials_contradict_need_more_small_gains(agreement, latest):
+    searcher = AutoSearch(SPACE, 0, [Says(lambda config: 1.0)])
+    searcher._estimator.agreement = agreement
+    searcher._largest_gains = [0.5] * (latest - 1)
+    assert math.isinf(searcher.expected_gain())
+    searcher._largest_gains = [0.9, 0.2, *[0.1] * (latest - 1)]
+    assert searcher.expected_gain() == 0.2
 
 
 def test_each_second_config_is_a_neighbour_of_the_best_when_little_is_expected():

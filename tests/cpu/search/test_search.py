@@ -325,6 +325,28 @@ class TestPriors:
         assert priors.weights(np.zeros((2, 2)), np.array([0.0, 1.0])).tolist() == [0.5, 0.5]
         assert priors.leading == 2
 
+    def agreement(self, cost):
+        configs = SPACE.take(300)[::13]
+        priors = Priors([Says(cost)], [], list(SPACE))
+        return priors.agreement(priors.columns(configs), np.log([bowl(config) for config in configs]))
+
+    def test_the_agreement_is_1_for_the_measured_order_and_minus_1_for_the_opposite(self):
+        assert self.agreement(bowl) == 1
+        assert self.agreement(lambda config: 1 / bowl(config)) == -1
+        assert self.agreement(lambda config: 1.0) == 0
+
+    def test_a_wrong_order_of_the_fastest_lowers_the_agreement_more_than_one_of_the_slowest(self):
+        times = sorted(bowl(config) for config in SPACE.take(300)[::13])
+        middle = times[len(times) // 2]
+        fast = self.agreement(lambda config: 1 / bowl(config) if bowl(config) < middle else bowl(config) + 1)
+        slow = self.agreement(lambda config: middle + 1 / bowl(config) if bowl(config) > middle else bowl(config))
+        assert fast < slow < 1
+
+    def test_without_pairs_that_differ_nothing_is_contradicted(self):
+        priors = Priors([Says(bowl)], [], list(SPACE))
+        for values in ([], [0.5], [0.5, 0.501]):
+            assert priors.agreement(priors.columns(SPACE.take(len(values))), np.array(values)) == 1
+
     def test_without_priors_there_are_no_columns(self):
         priors = Priors([], [], list(SPACE))
         assert priors.columns(SPACE.take(5)).shape == (5, 0)

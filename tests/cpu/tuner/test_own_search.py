@@ -118,6 +118,21 @@ class TestOwnSearcher:
             result = tuned(tmp_path / stopped, search=Constant, space=ConfigSpace({"work": range(1, 5)}), effort=effort)
             assert result.stopped == stopped
 
+    def test_an_effort_that_persists_makes_as_many_trials_again(self, tmp_path):
+        class Content(Descending):
+            def expected_gain(self):
+                return 0.0 if len(self.told) >= 3 else 1.0
+
+        counts = []
+        for persistence in (0.0, 2.0):
+            effort = replace(Effort.named("quick"), persistence=persistence)
+            space = ConfigSpace({"work": range(1, 41)})
+            result = tuned(tmp_path / str(persistence), search=Content, space=space, effort=effort)
+            assert result.stopped == "settled"
+            counts.append(len(result.trials))
+        assert counts[1] >= 2 * counts[0]
+        assert counts[1] < 40
+
 
 def test_names_of_searches():
     assert Search("auto").name == "auto"
