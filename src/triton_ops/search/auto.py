@@ -392,9 +392,10 @@ class AutoSearch:
         self._random = np.random.default_rng(seed)
         self._informed = bool(priors or records)
         self._beginnings = np.zeros((0, self._encoder.columns))
-        if not self._informed and Middle.is_known_of(space):
-            priors = [middle := Middle(space)]
+        if Middle.is_known_of(space):
+            middle = Middle(space)
             self._beginnings = self._encoder.rows(middle.combinations(_START, self._random))
+            priors = priors if self._informed else [middle]
         self._priors = Priors(priors, records, self._open_configs.configs)
         self._columns = surrogate.CompilerColumns()
         self._estimator = GainEstimator(self._encoder, self._priors, self._columns)
@@ -512,7 +513,7 @@ class AutoSearch:
         priors = self._priors.leading if self._informed else 0
         if priors and not self._priors.own and count in _FAR_CONFIGS:
             return self._far(positions)
-        if priors and not self._small and count in _COVERING_CONFIGS:
+        if priors and not self._small and len(self._beginnings) and count in _COVERING_CONFIGS:
             return self._covering(positions, _COVERING_CONFIGS.index(count))
         if sum(trial.ok for trial in self._trials.values()) >= _FEWEST_OK and count >= (priors or _START):
             if not self._small:
