@@ -17,6 +17,10 @@ import numpy as np
 
 from benchmarks.league.tuners import EVALUATIONS, Called
 
+_STARTS = 20
+"""Kernel Tuner 1.5.0 may raise an AttributeError where it remembers neighbours, for which no issue was found; then the
+strategy starts again, with a fresh memory."""
+
 
 class _Cache(dict[str, Any]):
     """Rows by key, whose time is that of the league."""
@@ -57,13 +61,20 @@ class _Strategy(Called):
         cache = _Cache(rows, lambda row: self.measure(self.space.config(row)))
         interface.Searchspace = lambda *_, **__: Searchspace(None, None, None, from_cache=content)
         util.process_cache, util.close_cache = lambda *_, **__: cache, lambda _: None
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+
+        def tune() -> None:
             interface.tune_kernel(
                 "kernel", "", 1, [], tunables, lang="CUDA", strategy=self.name, strategy_options=options,
                 simulation_mode=True, cache="league.json", quiet=True, objective="time",
                 objective_higher_is_better=False,
             )  # fmt: skip
+
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(_STARTS):
+                with contextlib.suppress(AttributeError):
+                    tune()
+                    break
 
 
 class Firefly(_Strategy):
