@@ -134,6 +134,15 @@ class TestRuns:
             race.run(Stubborn, space, 0, race.DEFAULT)
 
 
+@pytest.mark.extras("optuna")
+def test_a_tuner_of_another_package_asks_the_same_twice(folder):
+    space, make = space_in(folder, "callables/other"), TUNERS["Optuna TPE"].load()
+    for start in race.STARTS:
+        runs = [race.run(make, space, 0, start).asked for _ in range(2)]
+        assert runs[0] == runs[1] != []
+        assert start == race.ALONE or space.configs[runs[0][0]] == space.default
+
+
 @pytest.mark.parametrize(
     ("name", "values", "kind"),
     [
