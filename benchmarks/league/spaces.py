@@ -113,8 +113,8 @@ def read_space(path: Path, group: str, name: str) -> Space:
     """The space in a file; `RecordingError` or `CacheError` if it is none."""
     head = NamedFile(path).read(unpack=True)
     recording = _of_t4(path) if b'"results"' in head and b'"tune_params"' not in head else read_recording(path)
-    small = len(recording.trials) <= Search.SMALL and group in (KERNELS, CALLABLES)
-    return Space(name, SMALL if small and group == KERNELS else group, recording)
+    small = group == KERNELS and len(recording.trials) <= Search.SMALL
+    return Space(name, SMALL if small else group, recording)
 
 
 def _of_t4(path: Path) -> Recording:
