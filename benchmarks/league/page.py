@@ -109,10 +109,8 @@ _EACH = "Mean fraction after 25 evaluations, from the space alone:"
 
 
 def _introduction(traces: Mapping[str, Trace], counts: Mapping[str, int]) -> list[str]:
-    seeds = max(trace["seeds"] for trace in traces.values())
     lines = [
-        f"{len(traces)} tuners search {sum(counts.values())} recorded spaces, each with {seeds} seeds and "
-        f"{EVALUATIONS} evaluations.",
+        f"{len(traces)} tuners search {sum(counts.values())} recorded spaces, {EVALUATIONS} evaluations in each run.",
         "A config that fails counts as an evaluation, one that was tried before does not.",
         "[Another page](../../league/README.md) says how tuners are run, and how to add one.",
         "",
@@ -143,9 +141,17 @@ def _differences(traces: Mapping[str, Trace], own: str, start: str) -> list[str]
                 each = _paired(traces[own], trace, start, budget)
                 low, high = interval(each)
                 cells.append(f"{statistics.mean(each):+.3f} ({low:+.3f} to {high:+.3f})")
-                better += [f"{name} at {budget}"] if high < 0 else []
+                better += _better(trace["spaces"].values(), each, budget)
             rows.append([name, *cells, ", ".join(better) or "-"])
     return _rows(["tuner", *(f"after {budget}" for budget in BUDGETS), "where the other tuner is better"], rows)
+
+
+def _better(spaces: Iterable[Trace], differences: Sequence[float], budget: int) -> list[str]:
+    """The groups, and all spaces, in which the interval of the differences lies below zero."""
+    pairs = [(space["group"], difference) for space, difference in zip(spaces, differences, strict=True)]
+    by_group = {"all": list(differences)}
+    by_group |= {group: [difference for of, difference in pairs if of == group] for group in GROUPS}
+    return [f"{name} after {budget}" for name, each in by_group.items() if each and interval(each)[1] < 0]
 
 
 def _paired(own: Trace, other: Trace, start: str, budget: int) -> list[float]:

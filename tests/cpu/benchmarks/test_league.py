@@ -204,7 +204,7 @@ class TestTheLeague:
         pages = [league(folder, monkeypatch=monkeypatch) for _ in range(2)]
         without_times = [text.split("## Time of the tuner itself")[0] for text in pages]
         assert without_times[0] == without_times[1]
-        assert "2 tuners search 2 recorded spaces" in pages[0]
+        assert "2 tuners search 2 recorded spaces, 50" in pages[0]
         assert "| sum | 8 | 1.000 | 1.000 |" in pages[0]
         assert league(folder, "--page", monkeypatch=monkeypatch) == pages[1]
 
