@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.league.race import ALONE, STARTS
+from benchmarks.league.race import STARTS
 from benchmarks.league.spaces import CALLABLES, GROUPS
 from benchmarks.league.tuners import BARE, EVALUATIONS, OURS, TUNERS
 
@@ -90,10 +90,9 @@ def page_of(traces: Mapping[str, Trace]) -> str:
         for own in (BARE, OURS):
             if own in whole and len(whole) > 1:
                 lines += [f"### `{own}` less each other tuner", "", *_differences(whole, own, start), ""]
-        lines += [*_behind(whole, start), "### Until a config is within 1 % of the best", "", _SECONDS, ""]
+        lines += [*_behind(whole, start), "### Until a config is within 1 % of the best", ""]
         lines += [*_to_near(whole, start), ""]
-    lines += ["## Time of the tuner itself", "", _THINKING, "", *_thinking(whole), ""]
-    lines += ["## Each space", "", _EACH, "", *_each(whole, spaces)]
+    lines += ["## Seconds, and time of the tuner itself", "", _SECONDS, "", _THINKING, "", *_thinking(whole)]
     if missing := [name for name in traces if name not in whole]:
         lines += ["", f"Traces that lack spaces, or are of other recordings, are left out: {', '.join(missing)}."]
     return "\n".join(lines) + "\n"
@@ -101,11 +100,11 @@ def page_of(traces: Mapping[str, Trace]) -> str:
 
 _FRACTIONS = f"Mean fraction of the optimum after {', '.join(map(str, BUDGETS[:-1]))} and {BUDGETS[-1]} evaluations:"
 _SECONDS = f"""\
-Medians over all runs; `-` where less than half of the runs got there within {EVALUATIONS} evaluations. Seconds have
-all compiles, shared evenly by the CPUs, {_LAUNCHES} launches of each config (one of a callable), and {_TRIAL_S} s for
-each evaluation, but no time of the tuner itself. Previews are compiles too."""
-_THINKING = "Milliseconds for each evaluation, measured on two cores that other work shared: not the same twice."
-_EACH = "Mean fraction after 25 evaluations, from the space alone:"
+Counts and seconds until a config is within 1 % of the best are medians of all runs; `-` where less than half of them
+got there. Seconds have all compiles, previews too, shared evenly by the CPUs; {_LAUNCHES} launches of each config (one
+of a callable); and {_TRIAL_S} s for each evaluation. They have no time of the tuner itself."""
+_THINKING = """\
+A tuner itself takes these milliseconds for each evaluation, on two cores that other work shared: not the same twice."""
 
 
 def _introduction(traces: Mapping[str, Trace], counts: Mapping[str, int]) -> list[str]:
@@ -186,14 +185,6 @@ def _thinking(traces: Mapping[str, Trace]) -> list[str]:
     medians = {name: [s["thinking_ms"] for s in trace["spaces"].values()] for name, trace in traces.items()}
     rows = ([name, f"{statistics.median(each):.1f}", f"{max(each):.1f}"] for name, each in medians.items())
     return _rows(["tuner", "median of the spaces", "most"], rows)
-
-
-def _each(traces: Mapping[str, Trace], spaces: Mapping[str, Trace]) -> list[str]:
-    def cells(name: str) -> list[str]:
-        return [f"{fraction(trace['spaces'][name], ALONE, 25):.3f}" for trace in traces.values()]
-
-    rows = ([name, space["size"], *cells(name)] for name, space in spaces.items())
-    return _rows(["space", "configs", *traces], rows)
 
 
 def _has_all(trace: Trace, spaces: Mapping[str, Trace]) -> bool:
