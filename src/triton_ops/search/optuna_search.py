@@ -1,8 +1,9 @@
 """Optuna's samplers as searchers; needs the extra `optuna`.
 
-Optuna gets ordered tunables as integers, the positions of their values, so that it knows their order, and all other
-tunables as choices. A proposal that breaks a constraint is reported to Optuna as failed, and a repeated proposal with
-its known time; after 20 such proposals in a row a random config is proposed instead.
+Optuna gets numbers, in whatever order they are listed, and other ordered tunables as integers, the positions of their
+values, so that it knows their order, and all other tunables as choices. A proposal that breaks a constraint is reported
+to Optuna as failed, and a repeated proposal with its known time; after 20 such proposals in a row a random config is
+proposed instead.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class OptunaSearch(RandomSearch):
         for _ in range(_TRIES):
             proposal = self._study.ask(self._axes)
             positions, tunables = proposal.params, self._space.tunables
-            config = Config({name: tunable.values[positions[name]] for name, tunable in tunables.items()})
+            config = Config({name: tunable.in_order[positions[name]] for name, tunable in tunables.items()})
             if config in self._space and self._first_of([config]) is not None:
                 self._proposals[config] = proposal
                 return config
@@ -68,13 +69,13 @@ class OptunaSearch(RandomSearch):
 
     def _distribution(self, name: str) -> Any:
         tunable = self._space.tunables[name]
-        if tunable.ordered:
+        if tunable.ordered or tunable.of_numbers:
             return self._optuna.distributions.IntDistribution(0, len(tunable) - 1)
         return self._optuna.distributions.CategoricalDistribution(list(range(len(tunable))))
 
     def _positions(self, config: Config) -> dict[str, int]:
         # with their types, because True equals 1
-        typed = {name: [(type(v), v) for v in tunable] for name, tunable in self._space.tunables.items()}
+        typed = {name: [(type(v), v) for v in tunable.in_order] for name, tunable in self._space.tunables.items()}
         return {name: values.index((type(config.get(name)), config.get(name))) for name, values in typed.items()}
 
 
