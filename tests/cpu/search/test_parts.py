@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from tests.strategies import examples, spaces
 from triton_ops.search import Search, make_searcher, sampling
 from triton_ops.search import auto as auto_search
-from triton_ops.search.auto import AutoSearch, ExpectedGains, GainEstimator, Priors
+from triton_ops.search.auto import AutoSearch
 from triton_ops.search.coordinate import LocalSearch
+from triton_ops.search.gains import ExpectedGains, GainEstimator
 from triton_ops.search.middle import Middle
+from triton_ops.search.priors import Priors
 from triton_ops.search.sampling import OpenConfigs, draws, farthest, shuffled
 from triton_ops.search.surrogate import (
     ByDistance,

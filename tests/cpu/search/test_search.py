@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.strategies import examples, spaces
 from triton_ops.search import Search, make_searcher
-from triton_ops.search.auto import Chance, Priors
+from triton_ops.search.gains import Chance
+from triton_ops.search.priors import Priors
 from triton_ops.search.sampling import OpenConfigs, farthest
 from triton_ops.search.surrogate import (
     ByDistance,
