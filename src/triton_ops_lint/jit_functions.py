@@ -58,6 +58,7 @@ def parameters_of(function: ast.AST) -> list[ast.arg]:
 
 _DEEPEST = 4  # steps from name to name
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
 _ELEMENTS = {
     "torch.float32": "fp32", "torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float64": "fp64",
     "torch.float8_e4m3fn": "fp8e4nv", "torch.float8_e5m2": "fp8e5", "torch.bool": "i1", "torch.uint8": "u8",
@@ -95,10 +96,10 @@ def defined_kernels(island: Island) -> list[DefinedKernel]:
 
 
 def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
-    """What a file has at its top level, inside of its conditions and other blocks too."""
+    """What a file or a function has in its own body, inside of conditions and other blocks too."""
     for inner in ast.iter_child_nodes(node):
         yield inner
-        if not isinstance(inner, (*_FUNCTIONS, ast.ClassDef, ast.expr)):
+        if not isinstance(inner, (*_DEFINITIONS, ast.expr)):
             yield from _outside_functions(inner)
 
 
@@ -159,7 +160,7 @@ def _kernel_named(island: Island, name: str) -> DefinedKernel | None:
 def _nested_functions(island: Island) -> Iterator[tuple[str, ast.FunctionDef]]:
     """The functions of Triton's that are made inside of others, with the names of these."""
     for statement in _outside_functions(island.tree):
-        if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
+        if isinstance(statement, _DEFINITIONS):
             inner = (one for one in ast.walk(statement) if isinstance(one, ast.FunctionDef) and one is not statement)
             yield from ((statement.name, one) for one in inner if _has_mark(island, one))
 
@@ -415,8 +416,8 @@ class _LaunchReader:
         """The launches of a function, or of a module, and of the functions in it, which run after it."""
         yield from self._block(node.body, scope)
         aliases = {name for name, values in scope.names.items() if any(self._kernel in _words(one) for one in values)}
-        for inner in _functions_in(node):
-            if _words(inner).isdisjoint((self._kernel, *aliases)):
+        for inner in _outside_functions(node):
+            if not isinstance(inner, _DEFINITIONS) or _words(inner).isdisjoint((self._kernel, *aliases)):
                 continue
             own: dict[str, list[ast.expr]] = {one.arg: [] for one in parameters_of(inner)}
             yield from self.function(inner, _FunctionScope(inner, {**scope.names, **own}))
@@ -426,7 +427,7 @@ class _LaunchReader:
             yield from self._statement(statement, scope)
 
     def _statement(self, node: ast.stmt, scope: _FunctionScope) -> Iterator[SourceLaunch]:
-        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+        if isinstance(node, _DEFINITIONS):
             scope.define(node)
             return
         expressions = (one for one in ast.iter_child_nodes(node) if isinstance(one, (ast.expr, ast.withitem)))
@@ -502,15 +503,6 @@ def _leaves(block: list[ast.stmt]) -> bool:
     last = block[-1] if block else None
     fails = isinstance(last, ast.Assert) and isinstance(last.test, ast.Constant) and not last.test.value
     return fails or isinstance(last, (ast.Return, ast.Raise, ast.Continue, ast.Break))
-
-
-def _functions_in(node: ast.AST) -> Iterator[Any]:
-    """The functions and classes of a body, without those that are inside of others."""
-    for inner in ast.iter_child_nodes(node):
-        if isinstance(inner, (*_FUNCTIONS, ast.ClassDef)):
-            yield inner
-        elif not isinstance(inner, ast.expr):
-            yield from _functions_in(inner)
 
 
 def _named_by(node: ast.AST, scope: _FunctionScope, depth: int = 2 * _DEEPEST) -> set[str]:
