@@ -13,7 +13,7 @@ takes for wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -93,16 +93,10 @@ _NARROW, _STEP, _LONG = 192, 64, 1024  # bytes of a head with long steps; keys o
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The space for the problem's extents and layout."""
-    return _space(problem, OWN.tunables)
+    """The space for the problem's extents and layout.
 
-
-def wide_space(problem: Problem) -> ConfigSpace:
-    """The same with roles of warps, which Triton 3.6 compiles rightly in few kernels, and no GPU has proven here."""
-    return _space(problem, {**OWN.tunables, "WARP_SPECIALIZE": [False, True]})
-
-
-def _space(problem: Problem, tunables: Mapping[str, Sequence[Any]]) -> ConfigSpace:
+    It leaves out roles of warps, which Triton 3.6 compiles rightly in few kernels, and no GPU has proven here.
+    """
     q, k, v = (problem.specs[name] for name in ("q", "k", "v"))
     batch, heads, queries, head_dim = q.shape
     kv_heads, keys = k.shape[1:3]
@@ -160,7 +154,7 @@ def _space(problem: Problem, tunables: Mapping[str, Sequence[Any]]) -> ConfigSpa
     if whole and suited and tiles >= _FILLED and probe().arch == "sm_90":
         order = 8 if many > 1 and rows > GLUON_HAS["BLOCK_M"] else 1
         default = Config({**default, **GLUON_HAS, "FORM": "gluon", "GROUP_HEADS": order})
-    return ConfigSpace(tunables, rules, default)
+    return ConfigSpace(OWN.tunables, rules, default)
 
 
 def _takes_gluon(problem: Problem) -> bool:

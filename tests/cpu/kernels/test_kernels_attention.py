@@ -25,7 +25,6 @@ from triton_ops_kernels.attention.problems import (
     attention_reference,
     default_config,
     seen_pairs,
-    wide_space,
 )
 
 pytestmark = pytest.mark.triton
@@ -377,18 +376,22 @@ def test_operation_of_the_gradient_agrees_with_its_reference(interpreted):
     assert interpreted(backward_errors) <= ROUNDING["float32"]
 
 
+def with_roles(problem):
+    return operation.space_for(problem).with_values({"WARP_SPECIALIZE": [False, True]})
+
+
 def why_not(shape, **values):
-    space = wide_space(operation.problem(shape, "bfloat16"))
+    space = with_roles(operation.problem(shape, "bfloat16"))
     return (space.why_not(Config({**space.default_config, **values})) or "").partition(":")[0]
 
 
 PREFILL, DECODE = (4, 32, 8, 4096, 4096, 128, 128, 2), (16, 32, 8, 1, 8192, 128, 128, 2)
 
 
-def test_roles_of_warps_are_in_the_wider_space_alone():
+def test_roles_of_warps_are_in_no_space_but_may_be_asked_for():
     problem = operation.problem(PREFILL, "bfloat16")
     assert not any(config["WARP_SPECIALIZE"] for config in operation.space_for(problem))
-    assert any(config["WARP_SPECIALIZE"] for config in wide_space(problem))
+    assert any(config["WARP_SPECIALIZE"] for config in with_roles(problem))
 
 
 @pytest.mark.parametrize("mask", [1, 2])
