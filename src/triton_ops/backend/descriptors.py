@@ -125,8 +125,7 @@ def _check(name: str, kernel: str, strides: Sequence[int | None], spec: TensorSp
         wrong = f"does not start at a multiple of {ALIGNMENT_BYTES} bytes"
     elif strides[-1] not in (1, None):
         wrong = f"has strides {shown_strides}; the last one must be 1"
-    elif any(step is not None and step * item % ALIGNMENT_BYTES for step in strides[:-1]):
-        odd = next(step for step in strides[:-1] if step is not None and step * item % ALIGNMENT_BYTES)
+    elif odd := next((step for step in strides[:-1] if step is not None and step * item % ALIGNMENT_BYTES), 0):
         wrong = f"has strides {shown_strides}: {odd} elements are {odd * item} bytes, no multiple of {ALIGNMENT_BYTES}"
     if wrong:
         raise ShapeMismatchError(

@@ -75,11 +75,6 @@ class Described:
     layout: ClassVar[str] = "torch.strided"
 
     @classmethod
-    def of(cls, spec: TensorSpec, device: str) -> Described:
-        """The tensor that a spec describes, on a device."""
-        return cls.named(spec.dtype, device, spec.shape, spec.strides)
-
-    @classmethod
     def named(cls, dtype: str, device: str, *rest: Any) -> Described:
         """The tensor of a dtype and a device that torch calls so; it makes dtypes readable in constants of a trace."""
         torch = require("torch", "describing tensors")
@@ -149,7 +144,8 @@ class Described:
 def described(values: Mapping[str, Any], device: str) -> Arguments:
     """The arguments of a problem by name, with tensors by their specs."""
     specs = {name: value for name, value in values.items() if isinstance(value, TensorSpec)}
-    return Arguments(keyword={**values, **{name: Described.of(spec, device) for name, spec in specs.items()}})
+    tensors = {name: Described.named(it.dtype, device, it.shape, it.strides) for name, it in specs.items()}
+    return Arguments(keyword={**values, **tensors})
 
 
 def constant(function: Callable[..., Any]) -> Any:
