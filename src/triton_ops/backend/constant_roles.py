@@ -84,6 +84,7 @@ class ConstantRole:
         option: Of an option, the argument of a loop that it is given as, such as `num_stages`.
         masked: Whether a mask or a descriptor guards the end of what it steps through.
         in_loop: Whether it is a tile by which turns of a loop step.
+        joined: Whether a side of a block is the product of it and of others.
         by_grid: Whether the grid must have a program for each of its tiles.
         doubt: Why it may be a part of the meaning nevertheless, which only runs with other values tell.
     """
@@ -95,6 +96,7 @@ class ConstantRole:
     option: str = ""
     masked: bool = True
     in_loop: bool = False
+    joined: bool = False
     by_grid: bool = False
     doubt: str = ""
 
@@ -364,6 +366,17 @@ class _Frame:
                 uses.addresses.append([term for item in _items(node) for term in self.terms(item)])
             elif operand != "coordinates" or isinstance(node, _SEVERAL):
                 uses.note(use, self._within(node))
+                for side in _items(node) if use == "shape" else ():
+                    uses.note("joined", self._joined(side))
+
+    def _joined(self, side: ast.expr) -> Names:
+        """The constants of which a side of a block is the product; none of a side that is one constant."""
+        constants = self.constants(side) or _NONE
+        values = self._values_of(side) if isinstance(side, ast.Name) and constants else []
+        if len(values) == 1:
+            return values[0][1]._joined(values[0][0])
+        is_product = isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult)
+        return constants if is_product and len(constants) > 1 else _NONE
 
     def _visit_operation(self, node: ast.BinOp) -> None:
         left, right = self.constants(node.left), self.constants(node.right)
@@ -544,6 +557,7 @@ def _role(name: str, uses: SourceRoles) -> ConstantRole:
     return ConstantRole(
         name=name, kind=kind, reason=reason.format(extents=" and ".join(extents), option=option), extents=extents,
         option=option, masked=bool(kinds & {"masked", "block"}), in_loop=kind == "tile" and goes_on,
+        joined="joined" in kinds,
         by_grid=kind == "tile" and not (goes_on or "looped" in kinds or is_persistent),
         doubt=next((text for doubt, text in _DOUBTS.items() if doubt in kinds and is_doubted), ""),
     )  # fmt: skip

@@ -25,6 +25,7 @@ from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Tunable
 from triton_ops.values import ITEM_BYTES, TensorSpec
 
 _SIDES = (16, 256, 64)  # of tiles that are multiplied: the least, the largest, and the one to begin with
+_JOINED = (1, 256, 8)  # likewise, of tiles whose product is such a side, as rows and columns of pixels are
 _LONE, _AMONG = (64, 32768, 1024), (1, 1024, 32)  # likewise, of the one tile of a kernel, and of one of several
 _FEW_SIDES = 3  # of a tile that lies in a part of a tensor: with fewer, those below the least are taken as well
 _MOST_ELEMENTS, _MOST_EACH = 65536, 256  # of a block that no product makes, and of each thread
@@ -148,7 +149,9 @@ class ReadSpace:
             values, first = _VALUES.get(role.option) or _VALUES[role.kind]
             return Tunable(values, ordered=role.kind not in ("option", "flag") or role.option in _VALUES), first
         sized = [one for one in self._roles.roles.values() if one.kind in ("tile", "derived")]
-        least, most, first = _SIDES if self._roles.products else _AMONG if len(sized) > 1 else _LONE
+        least, most, first = _LONE if len(sized) < 2 else _AMONG
+        if self._roles.products:
+            least, most, first = _JOINED if role.joined else _SIDES
         if self._roles.products and role.in_loop and self._item_bytes == 1:
             least *= 2  # Triton adds up 32 bytes at least
         extent = self._extent(role)
@@ -237,16 +240,20 @@ class ReadSpace:
             if own:
                 reason = f"the kernel asserts that {ast.unparse(node)}"
                 yield Constraint(f"assert_{number}", partial(self._is_kept, node), reason, names=own)
-        tiles = tuple(name for name in self.tunables if self._roles.roles[name].kind == "tile")
-        if tiles:
-            limited = (*tiles, *({"num_warps"} & self.options.keys()))
-            over = "a block is over the limits of the device"
-            yield Constraint("limits", self._is_within_limits, over, names=limited)
-        if tiles and self._roles.products:
+        if tiles := tuple(name for name in self.tunables if self._roles.roles[name].kind == "tile"):
+            yield from self._limits(tiles)
+
+    def _limits(self, tiles: tuple[str, ...]) -> Iterator[Constraint]:
+        limited = (*tiles, *({"num_warps"} & self.options.keys()))
+        yield Constraint("limits", self._is_within_limits, "a block is over the limits of the device", names=limited)
+        if self._roles.products:
             staged = (*tiles, *({"num_stages"} & self.options.keys()))
             over = f"the operands of a product take over {self._target.shared_bytes_per_block:,} bytes of shared memory"
             yield Constraint("shared", self._fits_shared, over, names=staged)
-        elif len(tiles) > 1 or (tiles and self._whole > 1):
+            if any(self._roles.roles[name].joined for name in tiles):
+                under = f"a side of a product is under {_SIDES[0]}"
+                yield Constraint("sides", self._has_sides, under, names=tiles)
+        elif len(tiles) > 1 or self._whole > 1:
             fewer = f"a block of more than {_MOST_ELEMENTS:,} elements, or {_MOST_EACH} for each thread, spills"
             yield Constraint("elements", self._has_few_elements, fewer, names=limited)
 
@@ -272,6 +279,10 @@ class ReadSpace:
         stages = max(values.get("num_stages", 2) - 1, 1)
         elements: int = min(widths, default=0) * min(inner, default=0) * stages
         return elements * (self._item_bytes or 1) <= self._target.shared_bytes_per_block
+
+    def _has_sides(self, **values: Any) -> bool:
+        sums = blocks_of(self._source.function, {**self._known, **values}).accumulators
+        return all(min(shape) >= _SIDES[0] for shape in sums)
 
     @cached_property
     def _item_bytes(self) -> int | None:

@@ -58,6 +58,42 @@ def test_tiles_of_pixels_are_as_large_as_others_however_narrow_the_images_are(co
     assert {name: tile.values for name, tile in read.tunables.items()} == {"BM": SIDES, "BN": SIDES, "BK": SIDES[:-1]}
 
 
+JOINTS = st.sampled_from([
+    # a product of rows and columns, the side that it is, and whether that is one of both
+    ("", "BH * BW", True),
+    ("PIXELS: tl.constexpr = BH * BW", "PIXELS", True),
+    ("BOTH: tl.constexpr = BW * BH\nPIXELS: tl.constexpr = BOTH", "PIXELS", True),
+    ("", "BW", False),
+])  # fmt: skip
+
+
+@given(joint=JOINTS)
+def test_rows_and_columns_whose_product_is_a_side_are_below_the_least_side_but_their_product_is_not(joint):
+    product, side, is_joined = joint
+    rows = "row[:, None, None]" if is_joined else "tl.sum(row)"
+    kernel = jitted(
+        "x, w, out, height, width, channels, filters, "
+        "BH: tl.constexpr, BW: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr",
+        f"{product or 'pass'}\n"
+        "row = tl.program_id(0) * BH + tl.arange(0, BH)\ncolumn = tl.program_id(1) * BW + tl.arange(0, BW)\n"
+        f"n = tl.arange(0, BN) + tl.program_id(2) * BN\ntotal = tl.zeros(({side}, BN), tl.float32)\n"
+        "for first in range(0, channels, BK):\n    k = first + tl.arange(0, BK)\n"
+        f"    inside = ({rows} < height) & (column[None, :, None] < width) & (k < channels)\n"
+        f"    a = tl.load(x + ({rows} * width + column[None, :, None]) * channels + k, mask=inside)\n"
+        "    b = tl.load(w + k[:, None] * filters + n, mask=(k < channels)[:, None] & (n < filters))\n"
+        f"    total = tl.dot(tl.reshape(a, ({side}, BK)), b, total)\n"
+        f"tl.store(out + tl.arange(0, {side})[:, None] * filters + n, total, mask=n < filters)\n",
+    )
+    read = ReadSpace.of(kernel, {**PIXELS, "x": HALF, "w": HALF, "out": HALF})
+    assert read.tunables["BW"].values == ((1, 2, 4, 8, 16, 32, 64) if is_joined else (16, 32, 64))
+    assert (read.tunables["BN"].values, read.tunables["BK"].values) == (SIDES, SIDES[:-1])
+    config = {"BN": 64, "BK": 64, "num_warps": 4, "num_stages": 3}
+    if is_joined:
+        assert read.tunables["BH"].values == read.tunables["BW"].values
+        assert read.space.why_not({**config, "BH": 2, "BW": 8}) is None
+        assert "under 16" in read.space.why_not({**config, "BH": 2, "BW": 4})
+
+
 SCALES = st.sampled_from([
     # the statements of a turn, its loop, and what is loaded
     ("for k in range(0, tl.cdiv(K, BK)):", "first = k * BK\n    group = first // GROUP", "group * N + n"),
