@@ -10,8 +10,9 @@ import ast
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -92,8 +93,10 @@ class Parts(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def load(folder: Path, file: str) -> ModuleType:
-    """A file of the folder as a module, below the folder of its package."""
+    """A file of the folder as a module, below the folder of its package; one of this repository as it is imported."""
     root, _, rest = file.partition("/")
+    if root == "benchmarks":
+        return importlib.import_module(file.removesuffix(".py").replace("/", "."))
     if not any(isinstance(each, Parts) for each in sys.meta_path):
         sys.meta_path.insert(0, Parts())
     sys.path.insert(0, str(folder / root))
@@ -108,7 +111,8 @@ class Case:
     """A kernel, and a call that launches it.
 
     `tunables` are its tiles where the package has no list: what the launcher chooses by itself, what other values leave
-    right, and what the grid of the launch follows, which no grid of numbers does.
+    right, and what the grid of the launch follows, which no grid of numbers does. Configs `beside` the launcher's own
+    are then those that its author would list.
     """
 
     package: str
@@ -117,6 +121,7 @@ class Case:
     call: Callable[[ModuleType], Any]
     tunables: Sequence[str] | None = None
     given: Sequence[str] = ()
+    beside: Sequence[Mapping[str, int]] = ()
 
 
 def rows(*shape: int, dtype: Any = torch.bfloat16) -> Any:
@@ -165,6 +170,15 @@ HARSH = "harsh-vsingh/triton-kernels f1cfe149"
 _LINGHE, _MAMBA, _FLA = "linghe/linghe/utils", "mamba/mamba_ssm/ops/triton", "fla-core/fla"
 _LIGER, _CONCH, _GEMS = "liger-kernel/liger_kernel/ops", "conch/conch/kernels", "flag-gems/flag_gems/ops"
 _T, _ALONE = "tutorials", "alone"  # files that need little of their repository, each named after its owner too
+
+INT8_CONFIGS = [
+    {"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": k, "GROUP_SIZE_M": group, "num_warps": warps,
+     "num_stages": stages}
+    for m, n, k, group, warps, stages in itertools.product(
+        (32, 64, 128, 256), (64, 128, 256), (64, 128), (1, 32), (4, 8), (3, 4))
+    if 1024 * warps <= m * n <= 4096 * warps
+]  # fmt: skip
+"""Of the values that the package's own script of tuning tries, those that fit a thousand rows."""
 
 CASES: dict[str, Case] = {
     "add": Case(TUTORIALS, f"{_T}/01-vector-add.py", "add_kernel",
@@ -276,7 +290,7 @@ CASES: dict[str, Case] = {
                                   whole(99, 1024, 4096, dtype=torch.int8), whole(99, 4096, 4096, dtype=torch.int8),
                                   torch.rand(1024, 32, device="cuda"), torch.rand(32, 32, device="cuda"), [128, 128],
                                   torch.bfloat16),  # in float16 all sums are infinite, and no wrong one shows
-                              ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")),
+                              ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M"), beside=INT8_CONFIGS),
     "one_pass_rms_norm": Case(SGLANG, "sglang/sglang/kernels/ops/diffusion/norm/rmsnorm_onepass_triton.py",
                               "_rms_norm_tiled_onepass",
                               lambda m: m._triton_one_pass_rms_norm_cuda(rows(65536, 128), rows(128)), ()),

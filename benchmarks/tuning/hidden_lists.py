@@ -1,15 +1,16 @@
-"""Kernels of public packages whose lists of configs are hidden: what is read, found, and how good it is.
+"""Kernels whose lists of configs are hidden: what is read, found, and how good it is.
 
     python -m benchmarks.tuning.hidden_lists FOLDER --limit-s 270 --out FILE [--only NAME …]
-    python -m benchmarks.tuning.hidden_lists FOLDER --limit-s 270 --out FILE --expected
 
-FOLDER has the packages' files, which are no part of this repository. For each case the first launch of a kernel is
-taken up on its way. The constants of its list, or those that its launcher chooses, are left out of the call, and the
-kernel is tuned as one without a list. A constant of a list that changes results is given, as its first config has it,
-and configs of the list that have another value are left out. Then its own list, all of it, and the leaders of that tune
-are compared. Configs that compile to the same machine code are one program there, with one time: `num_stages`, say,
-changes nothing where no loop loads. Results are compared with those of the package's own first config. Cases that the
-file holds of other runs stay in it; a process that dies costs one case.
+FOLDER has the files of public packages, which are no part of this repository. The kernels of `written_kernels` need
+none, and are measured where they are named. For each case the first launch of a kernel is taken up on its way. The
+constants of its list, or those that its launcher chooses, are left out of the call, and the kernel is tuned as one
+without a list. A constant of a list that changes results is given, as its first config has it, and configs of the list
+that have another value are left out. Then its own list, all of it, and the leaders of that tune are compared. Configs
+that compile to the same machine code are one program there, with one time: `num_stages`, say, changes nothing where no
+loop loads. Results are compared with those of the package's own first config. Last, the winner and the fastest of the
+list run in turn, the two alone: `paired` is the time of the second over that of the first, with an interval of 95 %.
+Cases that the file holds of other runs stay in it; a process that dies costs one case.
 
 In that comparison are also the model's first pick, the winner of the effort `race`, and the default. `pick` is what the
 effort `expected` would choose, from the kernel and what the compiler makes of its previews alone. It is there also
@@ -43,7 +44,9 @@ import triton
 
 import triton_ops
 from benchmarks.document import headed, parser_of, save
-from benchmarks.tuning.hidden_list_cases import CASES, Case, load
+from benchmarks.tuning.hidden_list_cases import CASES as PUBLIC
+from benchmarks.tuning.hidden_list_cases import Case, load
+from benchmarks.tuning.written_kernels import WRITTEN
 from triton_ops.backend import Arguments, Layers, Protection, ReadSpace
 from triton_ops.request import TuneOptions
 from triton_ops.space import Config, ConfigSpace
@@ -51,12 +54,14 @@ from triton_ops.tuner import RequestedTune, Silent
 from triton_ops.tuner.expectation import Expectation
 from triton_ops.values import Trial
 
+CASES = {**PUBLIC, **WRITTEN}
 USUAL, UNUSUAL = {"num_warps": 4, "num_stages": 3}, {"num_ctas": 1, "maxnreg": None, "ir_override": None}
-SHOWN = ("error", "named_right", "share", "over_list", "tune_s", "wrong", "sure", "pick_share", "pick_over_default",
-         "pick_failed", "race_share", "race_failed", "race_s")  # fmt: skip
+SHOWN = ("error", "named_right", "share", "over_list", "paired", "paired_failed", "tune_s", "wrong", "sure",
+         "pick_share", "pick_over_default", "pick_failed", "race_share", "race_failed", "race_s")  # fmt: skip
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 COMMAND = "python -m benchmarks.tuning.hidden_lists FOLDER"
-LEADERS, LIST_S, MOST_LISTED = 6, 6.0, 64
+LEADERS, LIST_S, EACH_S, MOST_LISTED = 6, 6.0, 0.3, 200
+PAIR_S = 3.0
 TOLERANCE = 0.02  # of the largest value: other tiles add up in another order
 
 
@@ -97,7 +102,8 @@ def own_configs(kernel: Any, case: Case, grid: Any, values: Mapping[str, Any]) -
     tuner = next((layer for layer in Layers.of(kernel) if hasattr(layer, "configs")), None)
     if tuner is None:
         options = {name: values[name] for name in OPTIONS if name in values and name not in kernel.arg_names}
-        return [{**{name: values[name] for name in case.tunables or ()}, "num_warps": 4, **options}]
+        own = {name: values[name] for name in case.tunables or ()}
+        return [{**own, "num_warps": 4, **options}, *map(dict, case.beside)]
     tuner.nargs = dict(values)
     configs = [one.all_kwargs() for one in tuner.prune_configs({**values, "grid": grid})]
     return [{name: value for name, value in one.items() if value is not None} for one in configs]
@@ -197,7 +203,24 @@ def row_of(name: str, folder: Path) -> dict[str, Any]:
             lambda space: triton_ops.autotune(space, key=[], **resets)(function).launches.call_of(grid, (), fixed),
             default, result, own, {name: config for name, config in named.items() if config is not None},
         )  # fmt: skip
+        if row.get("list_best") is not None:
+            row |= paired(launch, result.best_config, row["list_best"])
     return row
+
+
+def paired(launch: Launch, winner: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The winner and another config in turn: the time of the other over the winner's, or why there is none."""
+
+    def called(config: Mapping[str, Any]) -> Callable[..., Any]:
+        return lambda **values: launch.function[launch.grid](**values, **config)
+
+    try:
+        found = triton_ops.compare(
+            called(winner), called(other), kwargs=launch.fixed, names=("winner", "list"), seconds=PAIR_S, check=False,
+        )  # fmt: skip
+    except Exception as error:  # noqa: BLE001 - a comparison that fails is told, and the case goes on
+        return {"paired": None, "paired_failed": f"{type(error).__name__}: {error}"[:500]}
+    return {"paired": found.speedup, "paired_interval": found.speedup_interval, "paired_rounds": found.rounds}
 
 
 def first_pick(call: Any) -> dict[str, Any]:
@@ -239,19 +262,22 @@ def beside(
     names = {name for one in every for name in one}
     whole = [Config({name: one.get(name, UNUSUAL.get(name)) for name in sorted(names)}) for one in every]
     space = ConfigSpace.from_configs(list(dict.fromkeys(whole)))
-    options = TuneOptions(search="exhaustive", trials=1000, budget_s=LIST_S + 0.15 * len(whole), keep=False, force=True)
+    budget_s = LIST_S + EACH_S * len(whole)
+    options = TuneOptions(search="exhaustive", trials=1000, budget_s=budget_s, keep=False, force=True)
     raced = call_over(space).tuned(options, listener=Silent())
     times = times_ms(raced.trials)
     end = 1 + min(len(listed), MOST_LISTED)
-    of_list = [times[one] for one in whole[1:end] if one in times]
+    of_list = {one: times[one] for one in whole[1:end] if one in times}
     mine, of_named = times.get(whole[0]), shares_of(dict(zip(named, whole[end:], strict=False)), raced.trials)
     if mine is None or not times:
         return {"raced": raced.totals, "share": None, **of_named}
     return {
-        "raced": raced.totals, "ms": mine, "best_ms": min(times.values()), "list_ms": min(of_list, default=None),
+        "raced": raced.totals, "ms": mine, "best_ms": min(times.values()),
+        "list_ms": min(of_list.values(), default=None), "list_raced": len(of_list),
+        "list_best": dict(min(of_list, key=lambda one: times[one])) if of_list else None,
         "best": dict(min(times, key=lambda one: times[one])), "share": min(times.values()) / mine,
-        "over_list": min(of_list) / mine if of_list else None, "over_first": times.get(whole[1], 0.0) / mine or None,
-        **of_named,
+        "over_list": min(of_list.values()) / mine if of_list else None,
+        "over_first": times.get(whole[1], 0.0) / mine or None, **of_named,
     }  # fmt: skip
 
 
@@ -324,10 +350,10 @@ def work(names: Sequence[str], folder: Path) -> None:
 
 
 def main() -> None:
-    """All cases, or those that are named, each process going on with what the one before has left."""
+    """The cases of packages, or those that are named, each process going on with what the one before has left."""
     parser = parser_of(__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("folder", type=Path, nargs="?", default=Path())
+    parser.add_argument("--only", nargs="*", default=list(PUBLIC), choices=list(CASES))
     parser.add_argument("--limit-s", type=float, default=600.0)
     parser.add_argument("--case-s", type=float, default=45.0)
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
@@ -341,8 +367,13 @@ def main() -> None:
     while todo and time.monotonic() < end_s:
         rows, todo = one_process(rows, todo, options, end_s)
         print(json.dumps(summary(rows)), flush=True)
-        if options.out:
-            save(options.out, headed(COMMAND, options.commit, summary=summary(rows), cases=rows))
+        keep(rows, options)
+
+
+def keep(rows: Mapping[str, Any], options: argparse.Namespace) -> None:
+    """Write what there is, where a file is named."""
+    if options.out:
+        save(options.out, headed(COMMAND, options.commit, summary=summary(rows), cases=rows))
 
 
 def one_process(
@@ -362,6 +393,7 @@ def one_process(
                 rows[name], heard_s = json.loads(row), time.monotonic()
                 todo = [each for each in todo if each != name]
                 print(name, {key: rows[name][key] for key in SHOWN if rows[name].get(key) is not None}, flush=True)
+                keep(rows, options)
             continue
         if process.poll() is not None:
             break

@@ -1,8 +1,12 @@
 """The benchmark of kernels whose lists are hidden: what is compared."""
 
+import importlib
 import json
+import os
+import subprocess
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -110,6 +114,7 @@ def planned(monkeypatch, tmp_path):
     monkeypatch.setattr(Stations, "early_process", lambda _: nullcontext())
     monkeypatch.setattr(Stations, "begin", lambda *_, **__: Blocks)
     monkeypatch.setattr(hidden_lists, "ran", lambda *_: {})
+    monkeypatch.setattr(hidden_lists, "paired", lambda _, *configs: {"paired": [dict(one) for one in configs]})
     monkeypatch.setattr(Survey.__init__, "__defaults__", (400, 100, 120.0))  # all is read, however slow the machine
     monkeypatch.setattr(Survey, "of_a_launch", Survey)
     (tmp_path / "alone").mkdir()
@@ -129,7 +134,9 @@ def test_a_row_has_the_models_first_pick_and_the_winner_of_a_race_beside_the_lis
     assert row["race_share"] == 1.0
     assert row["pick_share"] == row["best_ms"] / row["pick_ms"]
     assert row["pick_over_default"] == row["default_ms"] / row["pick_ms"] > 5
-    assert (row["listed"], row["list_ms"] > row["ms"]) == (2, True)
+    assert (row["listed"], row["list_raced"], row["list_ms"] > row["ms"]) == (2, 2, True)
+    assert row["list_best"]["BLOCK"] == 512
+    assert row["paired"] == [row["winner"], row["list_best"]]
     figures = hidden_lists.summary({"norm": row, "other": {"error": "none"}})
     assert (figures["picks"], figures["worst_pick"], figures["sure"], figures["silent"]) == (1, "norm", 1, 0)
     assert figures["mean_pick_share"] == figures["median_pick_share"] == figures["worst_pick_share"]
@@ -180,3 +187,35 @@ def test_a_config_that_failed_has_a_share_of_zero_and_one_that_was_not_tried_has
     assert (row["race_share"], row["race_failed"]) == (None, "it was not tried")
     row = hidden_lists.shares_of({"pick": wrong, "default": slow}, trials)
     assert (row["pick_share"], row["pick_failed"], row["pick_over_default"]) == (0.0, "wrong: y differs", None)
+
+
+def pair_of_copies(tmp, config):
+    (Path(tmp) / "paired_copy.py").write_text(KERNEL)
+    sys.path.insert(0, tmp)
+    kernel = importlib.import_module("paired_copy").copy.fn
+    sys.path.remove(tmp)
+    x = torch.ones(20, 20)
+    fixed = {"x": x, "y": torch.empty_like(x), "m": 20, "n": 20, "num_stages": 2}
+    launch = hidden_lists.Launch(kernel, lambda meta: (-(-20 // meta["BLOCK"]),), [], set(), None, 0.0, fixed, {})
+    return hidden_lists.paired(launch, {"BLOCK": 32, "STEP": 32}, config)
+
+
+def test_a_pair_has_the_ratio_of_its_times_with_an_interval_or_the_reason_why_not(interpreted, tmp_path):
+    row = interpreted(pair_of_copies, str(tmp_path), {"BLOCK": 16, "STEP": 16})
+    low, high = row["paired_interval"]
+    assert 0 < low <= row["paired"] <= high
+    assert row["paired_rounds"] >= 6
+    row = interpreted(pair_of_copies, str(tmp_path), {"BLOCK": 16})
+    assert row["paired"] is None
+    assert "STEP" in row["paired_failed"]
+
+
+@pytest.mark.processes
+def test_each_row_is_saved_at_once_and_a_case_that_fails_is_told(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.tuning.hidden_lists", "--out", str(tmp_path / "rows.json")]
+    without = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    folder = Path(__file__).parents[3]
+    subprocess.run([*command, "--only", "conv_axes", "int4_matmul"], check=True, cwd=folder, env=without)
+    document = json.loads((tmp_path / "rows.json").read_text())
+    assert [*document["cases"]] == ["conv_axes", "int4_matmul"]
+    assert document["summary"]["errors"] == 2
