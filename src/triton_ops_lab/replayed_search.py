@@ -32,14 +32,7 @@ from triton_ops.cost_model import Model, Readings
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import SpaceError
 from triton_ops.request import Effort
-from triton_ops.search import (
-    Prior,
-    ProblemPlace,
-    Searcher,
-    UsesPreviews,
-    chance_within_1pct,
-    make_searcher,
-)
+from triton_ops.search import Prior, ProblemPlace, Searcher, UsesPreviews, make_searcher
 from triton_ops.space import Config
 from triton_ops.tuner import TuningLoop
 from triton_ops.values import Compiled, Status, Trial, Work
@@ -101,7 +94,7 @@ def live_replay(
     return LiveRun(
         regret_of(trials, recording, effort, loop.default), seconds=loop.budget.elapsed_s + effort.race.seconds,
         trials=len(trials), stopped=loop.stopped,
-        within_1pct=chance_within_1pct(trials, len(recording.trials), modelled=modelled),
+        within_1pct=loop.chance_within_1pct(modelled=modelled),
     )  # fmt: skip
 
 
@@ -473,9 +466,8 @@ def _tune(job: _Job, effort: Effort, conditions: LiveConditions) -> LiveRun:
     target, searcher, modelled = _searcher(job)
     work = _work_of(target, job.plan.undeclared) if job.plan.model else None
     texts = len(work.works) if isinstance(work, Readings) else 0
-    return live_replay(
-        target, searcher, effort, conditions, seed=job.seed, texts_read=texts, modelled=modelled
-    )  # fmt: skip
+    own = replace(effort, search=job.search)
+    return live_replay(target, searcher, own, conditions, seed=job.seed, texts_read=texts, modelled=modelled)
 
 
 def _searcher(job: _Job) -> tuple[Recording, Searcher, bool]:

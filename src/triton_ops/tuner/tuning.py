@@ -35,7 +35,7 @@ from triton_ops.records import (
     store_in,
 )
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
-from triton_ops.search import Prior, Search, Searcher, chance_within_1pct, make_searcher
+from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.settings import cache_folder
 from triton_ops.space import Config, UnlistedSpace
 from triton_ops.tuner.expectation import Expectation
@@ -461,14 +461,9 @@ class Tuning:
             tunes=before.tunes + 1,
         )  # fmt: skip
         again = ["the winner of a problem nearby, which leads again"] * outcome.leads_again
-        return replace(record, ordered_by=(*self._ordered_by, *again), within_1pct=self._within_1pct(loop, outcome))
-
-    def _within_1pct(self, loop: TuningLoop, outcome: Outcome) -> float | None:
-        """The chance that nothing is faster by more than 1 %; None where it is unknown."""
-        if self.effort.search != "auto" or not outcome.compared:
-            return None
-        trials, size = list(loop.trials.values()), self.request.space.size.valid
-        return chance_within_1pct(trials, size, noise=outcome.noise, modelled=_MODEL in self._ordered_by)
+        within = loop.chance_within_1pct(modelled=_MODEL in self._ordered_by, noise=outcome.noise)
+        ordered_by = (*self._ordered_by, *again)
+        return replace(record, ordered_by=ordered_by, within_1pct=within if outcome.compared else None)
 
     def _keep(self, outcome: Outcome, record: Record, log: RunLog, remembered: bool) -> None:
         """Store the record, if it is to be, and end the log after that: a tune finds it even without the end."""
