@@ -107,7 +107,7 @@ def left_out(tunes: list[dict[str, Any]], rows: np.ndarray, kept: np.ndarray) ->
 
 def main() -> None:
     """Simulate the tunes, and write the bins and the weights."""
-    parser = parser_of(__doc__, HERE / "results/search/promise.json")
+    parser = parser_of(__doc__, HERE / "results/simulated/promise.json")
     parser.add_argument("--recordings", type=Path, default=HERE / "recordings")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)

@@ -5,7 +5,7 @@ of them came near the fastest, and, without a model of the kernel, how many are 
 not alike: those that it expects to be slow stay untried for good, however many they are.
 
 The weights were fitted to simulated tunes on recorded spaces, which were cut off after 16 and more trials
-(`benchmarks/search/promise.py`, results in `benchmarks/results/search/promise.json`). They hold for the search `auto`.
+(`benchmarks/search/promise.py`, results in `benchmarks/results/simulated/promise.json`). They hold for the search `auto`.
 """
 
 from __future__ import annotations
