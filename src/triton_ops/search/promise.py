@@ -4,8 +4,8 @@ The logarithm of the odds is a weighted sum of what is known when a search ends:
 of them came near the fastest, and, without a model of the kernel, how many are left. With a model the configs left are
 not alike: those that it expects to be slow stay untried for good, however many they are.
 
-The weights were fitted to simulated tunes on recorded spaces, which were cut off after 16 and more trials
-(`benchmarks/search/promise.py`, results in `benchmarks/results/simulated/promise.json`). They hold for the search `auto`.
+The weights hold for the search `auto`. They were fitted to simulated tunes on recorded spaces, which were cut off after
+16 and more trials (`benchmarks/search/promise.py`, with results in `benchmarks/results/simulated/promise.json`).
 """
 
 from __future__ import annotations
