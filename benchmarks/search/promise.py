@@ -12,6 +12,7 @@ import itertools
 import math
 import sys
 import zlib
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -23,12 +24,13 @@ import numpy as np
 from benchmarks.document import headed, parser_of, save
 from triton_ops.request import Effort
 from triton_ops.search import chance_within_1pct, make_searcher
+from triton_ops.values import Trial
 from triton_ops_lab.recording import read_recording
 from triton_ops_lab.replayed_search import LiveConditions, priors_for, regret_of, simulated
 
 HERE = Path(__file__).parents[1]
 MODES = ("declared", "read", "none")
-CUTS = (16, 24, 32, 48, 64, 96, 128, 192)
+CUTS = (24, 32, 48, 64, 96, 128, 192)
 EDGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0)
 FEWEST = 50  # tunes of a bin
 FOLDS = 10
@@ -50,21 +52,22 @@ def tunes_of(path: Path, seeds: int) -> list[dict[str, Any]]:
                 promised = chance_within_1pct(tried, len(recording.trials), modelled=bool(priors))
                 if promised is None:
                     continue
-                times = [trial.median_ms for trial in tried if trial.ok]
-                near = sum(ms <= 1.1 * min(times) for ms in times)
                 left = len(recording.trials) / count
                 found.append({
                     "kernel": recording.kernel, "mode": mode, "end": count == len(trials), "promised": promised,
                     "kept": regret_of(tried, recording, effort, loop.default) <= 0.01, "whole": left <= 1.0,
-                    "terms": terms(count, near, left, modelled=bool(priors)),
+                    "terms": terms(tried, left, modelled=bool(priors)),
                 })  # fmt: skip
     return found
 
 
-def terms(trials: int, near: int, left: float, *, modelled: bool) -> list[float]:
-    """The terms of the odds: two constants and two weights of the trials, one of the near and one of the left."""
-    own = (1.0, math.log(trials))
-    return [*((0.0, 0.0, *own) if modelled else (*own, 0.0, 0.0)), math.log(near), (not modelled) * math.log(left)]
+def terms(trials: Sequence[Trial], left: float, *, modelled: bool) -> list[float]:
+    """The terms of the odds: two constants and two weights of the trials, then of the near, the lead and the left."""
+    own = (1.0, math.log(len(trials)))
+    times = sorted(trial.median_ms for trial in trials if trial.ok)
+    near, lead = sum(ms <= 1.1 * times[0] for ms in times), math.log(times[min(1, len(times) - 1)] / times[0])
+    of_both = (0.0, 0.0, *own) if modelled else (*own, 0.0, 0.0)
+    return [*of_both, math.log(near), min(lead, 0.3), (not modelled) * math.log(left)]
 
 
 def fitted(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:

@@ -435,7 +435,7 @@ class TuningResult(Conclusion, _FirstFields):
         gain_interval: 95 % interval of `raced_gain`.
         within_1pct: The chance, 0 to 1, that no config of the space is faster than the winner by more than 1 %, by
             simulated tunes on recorded spaces. None where it is unknown: by another search than `auto`, of fewer than
-            16 trials, or where `noise` is larger.
+            24 trials, or where `noise` is larger.
         confidence: `ok`, or in words why the comparison should not be relied on.
         unproven: Why the winner is none to rely on: nothing was compared, noise hides whether it is the fastest, or
             Triton's interpreter was timed; empty for a proven winner.

@@ -32,7 +32,7 @@ def test_a_space_that_was_tried_whole_is_nearly_certain():
     assert chance([1.0, 2.0], configs=2) == 0.997
 
 
-@pytest.mark.parametrize("times", [[], [1.0] * 15, [None] * 40])
+@pytest.mark.parametrize("times", [[], [1.0] * 23, [None] * 40])
 def test_too_few_trials_promise_nothing(times):
     assert chance(times) is None
 
@@ -44,8 +44,12 @@ def test_noise_that_hides_one_percent_promises_nothing():
 
 def test_more_trials_more_near_ones_and_fewer_left_raise_the_chance():
     assert chance(LEVEL + [3.0] * 40) > chance(LEVEL)
-    assert chance([1.0, *[2.0] * 39]) < chance(LEVEL)
+    assert chance([1.9, *[2.5] * 39]) < chance([1.9, *[2.0] * 39])
     assert chance(LEVEL, configs=100) > chance(LEVEL)
+
+
+def test_a_lead_of_the_fastest_raises_the_chance():
+    assert chance([1.0, *[1.9] * 39]) > chance([1.0, *[1.2] * 39])
 
 
 def test_a_model_raises_the_chance_whatever_is_left():
