@@ -1,4 +1,4 @@
-"""What commands on records, calls and this machine print."""
+"""What commands on records, calls and this machine print, and every command that fails."""
 
 from __future__ import annotations
 
@@ -293,6 +293,23 @@ class Tour(Form):
     folder: str
 
 
+class Error(Form):
+    """Why a command failed.
+
+    Attributes:
+        error: The class of the error; `UsageError` where the words were not understood.
+        hint: What to do; empty where nothing is known to help.
+        exit_code: What the command ended with.
+        failures: Every config, where none ran.
+    """
+
+    error: str
+    message: str
+    hint: str
+    exit_code: int
+    failures: list[FailedConfig]
+
+
 class Completion(Form):
     """What a shell reads to complete commands."""
 
@@ -313,4 +330,5 @@ DOCUMENTS: dict[str, Any] = {
     "calibration": Calibration,
     "tour": Tour,
     "completion": Completion,
+    "error": Error,
 }

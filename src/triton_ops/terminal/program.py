@@ -1,6 +1,6 @@
 """The program: its commands by sections, imported when they are called, and completion.
 
-Errors of a command become lines on stderr and exit codes.
+Errors of a command become lines on stderr, exit codes, and with `--json` documents.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import takewhile
 from types import SimpleNamespace
 from typing import Annotated, Any, TypeAlias
 
@@ -80,13 +81,13 @@ class Program:
             return 0
         open_streams()
         with _messages(), State.of_command():
-            return self._run(list(arguments))
+            return self._run(arguments)
 
-    def _run(self, arguments: list[str]) -> int:
+    def _run(self, arguments: Sequence[str]) -> int:
         try:
             with raised_when_interrupted(__file__):
                 # Its `main` would end on Ctrl-C in silence.
-                with self.root.make_context(self.name, arguments, obj=self.version) as context:
+                with self.root.make_context(self.name, list(arguments), obj=self.version) as context:
                     facts = self.root.invoke(context)
                 code = 0 if facts is None else facts.written()
             if was_interrupted() and code != INTERRUPTED:  # a candidate has caught it, and what ran it went on
@@ -102,6 +103,8 @@ class Program:
                 return INTERRUPTED
             # By its name, since the class is private to Typer, too.
             if type(error).__name__ != "NoArgsIsHelpError":
+                if isinstance(error, _USAGE_ERROR):  # the parser may not have come to `--json`
+                    State.as_json = State.as_json or "--json" in takewhile("--".__ne__, arguments)
                 return _report(error)
             error.show()  # type: ignore[attr-defined]
             return ExitCode.BAD_INPUT
@@ -219,8 +222,8 @@ def _folder_is_gone(error: BaseException) -> bool:
 
 
 def _report(error: Exception) -> int:
-    """Write an error as one line on stderr, after `-v` with its trace, and return the exit code."""
-    code = _exit_code(error)
+    """Write an error as one line on stderr, after `-v` with its trace, and as a document; return the exit code."""
+    code, told = _exit_code(error), _told(error)
     if isinstance(error, TuningFailedError):
         failures = zip(error.failures, error.traces, strict=True)
         tell_failures(
@@ -229,22 +232,40 @@ def _report(error: Exception) -> int:
         )
     elif State.verbose and not isinstance(error, _USAGE_ERROR):
         tell_trace("".join(traceback.format_exception(error)))
-    tell(_text(error, code), "error", "red")
+    tell(str(told), "error", "red")
+    if State.as_json:
+        with contextlib.suppress(OSError):  # stdout may be what failed
+            _write_document(error, told, code)
     return code
 
 
-def _text(error: Exception, code: int) -> str:
+def _write_document(error: Exception, told: TritonKernelError, code: int) -> None:
+    from triton_ops.terminal.facts import Facts  # here, since `--help` needs none of its imports
+
+    failures = error.failures if isinstance(error, TuningFailedError) else []
+    ended = [(config, *reason.partition(": ")) for config, reason in failures]
+    Facts("error", {
+        "error": "UsageError" if isinstance(error, _USAGE_ERROR) else type(error).__name__,
+        "message": told.message, "hint": told.hint, "exit_code": code,
+        "failures": [{"config": config, "status": status, "error": text} for config, status, _, text in ended],
+    }).written()  # fmt: skip
+
+
+def _told(error: Exception) -> TritonKernelError:
+    """The error with the message and the hint that are told of it."""
     if isinstance(error, _USAGE_ERROR):
         context = getattr(error, "ctx", None)
         message = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
-        return f"{message} (hint: {context.command_path if context else 'triton-ops'} --help)"
+        return TritonKernelError(message, hint=f"{context.command_path if context else 'triton-ops'} --help")
     if _folder_is_gone(error):
-        return "the current folder was deleted, and a relative path begins there (hint: go to another folder)"
+        message = "the current folder was deleted, and a relative path begins there"
+        return TritonKernelError(message, hint="go to another folder")
     if isinstance(error, MissingDependencyError) and error.name is not None:
-        return f"this command needs {error.name}, which is not installed (hint: {error.hint})"
-    if code != ExitCode.INTERNAL_ERROR:
-        return str(error)
-    return f"unexpected {type(error).__name__}: {error} (hint: -v shows the trace)"
+        message = f"this command needs {error.name}, which is not installed"
+        return TritonKernelError(message, hint=error.hint)
+    if isinstance(error, TritonKernelError):
+        return error
+    return TritonKernelError(f"unexpected {type(error).__name__}: {error}", hint="-v shows the trace")
 
 
 class _ToStderr(logging.Handler):

@@ -129,7 +129,7 @@ def test_no_config_that_can_run_is_said_in_the_advice(cli):
 )
 def test_bad_input_is_one_line(cli, words, code, said):
     ran = cli("simulate", *words)
-    assert (ran.code, ran.out) == (code, "")
+    assert (ran.code, ran.data) == (code, "")
     assert said in ran.err
     assert ran.err.count("\n") == 1
 

@@ -408,5 +408,5 @@ def test_a_question_that_has_no_answer_is_explained(question, problem):
 )
 def test_options_of_the_server_that_do_not_fit_are_refused(cli, words, said):
     ran = cli("simulate", "gemm", *words)
-    assert (ran.code, ran.out) == (2, "")
+    assert (ran.code, ran.data) == (2, "")
     assert said in ran.err

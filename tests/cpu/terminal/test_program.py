@@ -10,6 +10,7 @@ from typing import Annotated
 
 import pytest
 import typer
+from website.schemas import fault
 
 from triton_ops import exceptions
 from triton_ops.terminal import Facts, Program, option
@@ -49,7 +50,9 @@ def fail(kind: Annotated[str, option("KIND", "Which error.")]) -> Facts:
     if kind == "missing":
         raise exceptions.MissingDependencyError.absent("rich", "a progress bar")
     if kind == "all":
-        raise exceptions.TuningFailedError("none ran", failures=[({"BM": 64}, "it spills")], traces=["line 1"])
+        raise exceptions.TuningFailedError(
+            "none ran", failures=[({"BM": 64}, "resources: it spills")], traces=["line 1"]
+        )
     raise getattr(exceptions, kind, ValueError)("it failed")
 
 
@@ -137,6 +140,36 @@ def test_an_error_is_one_line_and_an_exit_code(program, capsys, kind, code, mess
     assert second.startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (["add", "x", "--times", "many", "--json"], "UsageError", "ops add --help"),
+        (["add", "--json"], "UsageError", "ops add --help"),
+        (["add", "--json", "x", "--tims", "1"], "UsageError", "ops add --help"),
+        (["ad", "--json"], "UsageError", "ops --help"),
+        (["--json"], "UsageError", "ops --help"),
+        (["cache", "--json"], "UsageError", "ops cache --help"),
+        (["fail", "SpaceError", "--json"], "SpaceError", ""),
+        (["fail", "no such error", "--json"], "ValueError", "-v shows the trace"),
+    ],
+)
+def test_with_json_an_error_is_a_document_too(program, capsys, words, error, hint):
+    code, out, err = run(program, capsys, *words)
+    told = json.loads(out)
+    assert fault(told) == ""
+    assert (told["error"], told["hint"], told["exit_code"], told["failures"]) == (error, hint, code, [])
+    assert err.splitlines()[-1] == f"error: {told['message']}" + (f" (hint: {hint})" if hint else "")
+
+
+def test_json_after_two_dashes_is_another_programs(program, capsys):
+    assert run(program, capsys, "add", "--tims", "--", "--json")[:2] == (2, "")
+
+
+def test_an_error_has_every_config_that_failed(program, capsys):
+    told = json.loads(run(program, capsys, "fail", "all", "--json")[1])
+    assert told["failures"] == [{"config": {"BM": 64}, "status": "resources", "error": "it spills"}]
+
+
 def test_an_exit_has_its_own_code_and_no_line(program, capsys):
     assert run(program, capsys, "fail", "exit") == (7, "", "warning: it will fail\n")
 
@@ -145,7 +178,7 @@ def test_more_is_told_where_it_is_asked_for(program, capsys):
     assert "Traceback" not in run(program, capsys, "fail", "SpaceError")[2]
     assert "Traceback" in run(program, capsys, "fail", "SpaceError", "-v")[2]
     assert "line 1" not in run(program, capsys, "fail", "all")[2]
-    assert "(BM=64) it spills\n    line 1\n" in run(program, capsys, "fail", "all", "-v")[2]
+    assert "(BM=64) resources: it spills\n    line 1\n" in run(program, capsys, "fail", "all", "-v")[2]
     assert "Traceback" not in run(program, capsys, "add", "x", "-v", "--times", "many")[2]
 
 
