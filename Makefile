@@ -76,7 +76,7 @@ test: $(READY)  ## Tests that need no GPU and start no Python process; the docum
 
 # In a copy of the checkout without the other packages.
 test-alone: $(READY)  ## Those tests again, of the core alone, and of each other package with the core alone
-	set -e; for package in core kernels lab lint serving torch; do \
+	set -e; for package in core kernels lab lint mcp serving torch; do \
 		echo "$$package alone"; \
 		$(RUN) -m tests.alone $$package --quiet $(SIDE_BY_SIDE:auto=logical) -m "not gpu and not processes and not extras"; \
 	done

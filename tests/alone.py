@@ -1,6 +1,6 @@
 """Tests of one package with the core and itself alone.
 
-    python -m tests.alone core|kernels|lab|lint|serving|torch
+    python -m tests.alone core|kernels|lab|lint|mcp|serving|torch
 
 They run in a copy of this checkout in which the other packages' folders and tests are missing, in the same environment:
 Python finds the copy's packages first, and forgets the folders of the checkout, where it is installed from there. What
@@ -17,7 +17,8 @@ import sys
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-OTHERS = {name: f"src/triton_ops_{name}" for name in ("kernels", "lab", "lint", "torch")} | {"serving": "serving"}
+OTHERS = {name: f"src/triton_ops_{name}" for name in ("kernels", "lab", "lint", "mcp", "torch")}
+OTHERS["serving"] = "serving"
 
 PLUGIN = "triton_ops_lint.pytest_plugin"
 

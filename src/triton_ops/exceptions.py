@@ -242,14 +242,14 @@ class SettingsError(TritonKernelError, ValueError):
 
 
 _EXTRAS = {
-    "cli": ("rich", "typer"), "compile": ("triton",), "optuna": ("optuna",), "ray": ("ray",), "torch": ("torch",),
-    "tune": ("numpy", "scipy", "threadpoolctl"),
+    "cli": ("rich", "typer"), "compile": ("triton",), "mcp": ("mcp",), "optuna": ("optuna",), "ray": ("ray",),
+    "torch": ("torch",), "tune": ("numpy", "scipy", "threadpoolctl"),
 }  # fmt: skip
 INSTALL = {package: f"pip install 'triton-ops[{extra}]'" for extra, packages in _EXTRAS.items() for package in packages}
 """The command that installs each optional package."""
 INSTALL["torch"] += ", or the torch build of your platform"
 INSTALL["pynvml"] = "pip install nvidia-ml-py"
-PACKAGES = ("triton_ops", "triton_ops_kernels", "triton_ops_lint", "triton_ops_torch", "triton_ops_lab")
+PACKAGES = tuple(f"triton_ops{end}" for end in ("", "_kernels", "_lint", "_torch", "_lab", "_mcp"))
 """The packages that are installed together, the core first, which needs none of the others."""
 INSTALL |= dict.fromkeys(PACKAGES[1:], "in a clone of triton-ops: pip install .")
 INSTALL["triton_ops_serving"] = "in a clone of triton-ops: pip install ./serving"

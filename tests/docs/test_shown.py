@@ -30,7 +30,7 @@ _PLACE = re.compile(
 _ROOTS = (PROJECT, PROJECT / "src" / "triton_ops", PROJECT / "docs")
 _NAME = re.compile(r"triton_ops((?:\.\w+)+)")
 _VARIABLE = re.compile(r"TRITON_OPS_[A-Z_]*[A-Z]")
-_KINDS = {"triton-ops config", "triton-ops export", "triton-ops calibration"}  # how files name what they are
+_KINDS = {f"triton-ops {kind}" for kind in ("config", "export", "calibration", "error")}  # how files name what they are
 
 
 def shown(page):

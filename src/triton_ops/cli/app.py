@@ -68,6 +68,7 @@ _SECTIONS = {
         "explain profile call": ("triton_ops_lab", "call_command", "Call TARGET some times, for a profiler."),
         "compile": ("triton_ops_lab", "compile_command", "Show what every config takes, without a GPU."),
         "lint": ("triton_ops_lint", "lint_command", "Find pitfalls in kernels, without a GPU."),
+        "mcp": ("triton_ops_mcp", "mcp_command", "Serve six of these commands to agents, as tools."),
         "doctor": ("cli.doctor", "doctor_command", "Say what works here, what does not, and why."),
     },
     "Ship": {
