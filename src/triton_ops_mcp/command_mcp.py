@@ -28,7 +28,8 @@ _SHARE = 0.25  # of the seconds, to measure; the rest is for imports, and for tu
 
 async def check(
     candidate: Target, reference: Target, shape: Shape = "", dtype: Dtype = "", arguments: Arguments = _NONE,
-    device: Device = "", seconds: Seconds = 120,
+    device: Device = "", numpy: Annotated[bool, Field(description="Give arrays in place of tensors")] = False,
+    seconds: Seconds = 120,
 ) -> CallToolResult:  # fmt: skip
     """Judge a candidate that nobody trusts against a reference.
 
@@ -36,7 +37,7 @@ async def check(
     """
     return await answer_of(
         "check", candidate, seconds, against=reference, shape=shape, dtype=dtype, arg=arguments, device=device,
-        seconds=_SHARE * seconds,
+        numpy=numpy, seconds=_SHARE * seconds,
     )  # fmt: skip
 
 
