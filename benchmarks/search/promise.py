@@ -43,6 +43,8 @@ def tunes_of(path: Path, seeds: int) -> list[dict[str, Any]]:
     found = []
     for mode in MODES:
         priors = [] if mode == "none" else priors_for(recording, undeclared=mode == "read")
+        if not priors and mode != "none":
+            continue
         for seed in range(seeds):
             searcher = make_searcher("auto", recording.space, seed, priors)
             loop = simulated(recording, searcher, effort, LiveConditions(), seed=seed)
@@ -67,7 +69,7 @@ def terms(trials: Sequence[Trial], left: float, *, modelled: bool) -> list[float
     times = sorted(trial.median_ms for trial in trials if trial.ok)
     near, lead = sum(ms <= 1.1 * times[0] for ms in times), math.log(times[min(1, len(times) - 1)] / times[0])
     of_both = (0.0, 0.0, *own) if modelled else (*own, 0.0, 0.0)
-    return [*of_both, math.log(near), min(lead, 0.3), (not modelled) * math.log(left)]
+    return [*of_both, math.log(near), 10 * min(lead, 0.3), (not modelled) * math.log(left)]
 
 
 def fitted(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
@@ -115,7 +117,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
-    files = sorted(path for path in asked.recordings.rglob("*.json.gz") if path.parent.name != "callables")
+    files = sorted(asked.recordings.rglob("*.json.gz"))
     with ProcessPoolExecutor(asked.processes, mp_context=get_context("spawn")) as pool:
         tunes = [tune for several in pool.map(partial(tunes_of, seeds=asked.seeds), files) for tune in several]
     cut = [tune for tune in tunes if not tune["whole"]]
