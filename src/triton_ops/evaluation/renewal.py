@@ -44,6 +44,7 @@ class Renewal:
         self._answers: dict[int, list[Any]] = {}  # the reference's
         self._due: dict[str, float] = {}  # infinite for contestants that raise on new values, or give no numbers
         self._cost_s = 1.0
+        self._raised: dict[str, tuple[int, Exception | None]] = {}  # with which content a sample is taken again
 
     @contextmanager
     def around(
@@ -52,22 +53,31 @@ class Renewal:
         """The context of a sample of a contestant, of the next of its launch's `numbers`.
 
         Inside, the arguments, which equal the first ones, have new values, and what is yielded takes the last result;
-        None where they are as they were. It raises a `CandidateError` if the contestant is wrong. If the contestant
-        raises an error, that ends quietly, and its inputs are never renewed again.
+        None where they are as they were. It raises a `CandidateError` if the contestant is wrong. An error that the
+        contestant raises on new values ends quietly; if it does so twice, its inputs are never renewed again.
         """
         begin, number, sample = time.perf_counter(), next(numbers), list[Any]()
         due = self._due.get(name, 0.0)
-        if begin < due and (number >= _FIRST or due == math.inf):
+        if begin < due and name not in self._raised and (number >= _FIRST or due == math.inf):
             yield None
             return
-        with _renewed(arguments, content := number % len(_STEPS)):
+        content, error = self._raised.pop(name, (number % len(_STEPS), None))
+        with _renewed(arguments, content):
             self._cost_s = min(self._cost_s, time.perf_counter() - begin) if content else self._cost_s
             try:
                 yield lambda result: sample.extend(_sample(result))
-            except Exception:  # noqa: BLE001 - the user's function, which need not take other values than it was given
+            except Exception as raised:
+                if not content:
+                    raise
+                if error is None:
+                    self._raised[name] = content, raised
                 sample.clear()
-        self._due[name] = time.perf_counter() + _REST * (len(self._samples) + 1) * self._cost_s if sample else math.inf
-        self._judge(name, content, sample)
+        if error is not None and sample:
+            raise error  # it raises by chance, and not because of the values
+        if name not in self._raised:
+            rest_s = _REST * (len(self._samples) + 1) * self._cost_s if sample else math.inf
+            self._due[name] = time.perf_counter() + rest_s
+            self._judge(name, content, sample)
 
     def _judge(self, name: str, content: int, sample: list[Any]) -> None:
         own = self._samples.setdefault(name, {})

@@ -159,9 +159,20 @@ def test_a_function_that_refuses_new_values_is_timed_on_the_old_ones():
             raise ValueError("no")
         return given.sum()
 
-    assert len(renewed(strict, x)) == 8 + len(refused) == 9
+    assert len(renewed(strict, x)) == 8 + len(refused) == 10
+
+
+@pytest.mark.parametrize("calls", [(0,), (1,), (2,), (2, 3, 4), (7,), itertools.count()])
+def test_a_function_that_raises_whatever_the_values_are_has_failed(calls):
+    counter, calls = itertools.count(), [*itertools.islice(calls, 20)]
+
+    def fails(x):
+        if next(counter) in calls:
+            raise ZeroDivisionError
+        return x.sum()
+
     with pytest.raises(ZeroDivisionError):
-        renewed(lambda given: 1 / 0, x)
+        renewed(fails, np.ones(100))
 
 
 @pytest.mark.parametrize("function", [np.argmax, lambda x: None, lambda x: 5, lambda x: "text", np.shape])
