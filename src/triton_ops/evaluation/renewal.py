@@ -26,7 +26,7 @@ from triton_ops.values import Status
 _STEPS = (0, 53, 31, 47)  # one float in so many is renewed, of 0 none; primes, which are no extents of tiles
 _FACTOR = 0.75  # changes no sign, and leaves zeros and infinities as they are
 _FIRST = 3  # samples of each launch that are renewed
-_REST = 50.0  # times that it takes to change values, until the next time: with all else that is 5 % of a tune at most
+_REST = 30.0  # times what it costs to renew a sample and to look at it, for each contestant, until the next one is due
 _LOOKED_AT = 1 << 10  # elements of a result, or up to twice as many
 _PLAIN = ("Tensor", "Parameter", "ndarray")  # what subclasses hold is up to them
 
@@ -43,7 +43,6 @@ class Renewal:
         self._samples: dict[str, dict[int, list[Any]]] = {}  # by contestant and content
         self._answers: dict[int, list[Any]] = {}  # the reference's
         self._due: dict[str, float] = {}  # infinite for contestants that raise on new values, or give no numbers
-        self._cost_s = 1.0
         self._raised: dict[str, tuple[int, Exception | None]] = {}  # with which content a sample is taken again
 
     @contextmanager
@@ -56,16 +55,21 @@ class Renewal:
         None where they are as they were. It raises a `CandidateError` if the contestant is wrong. An error that the
         contestant raises on new values ends quietly; if it does so twice, its inputs are never renewed again.
         """
-        begin, number, sample = time.perf_counter(), next(numbers), list[Any]()
-        due = self._due.get(name, 0.0)
-        if begin < due and name not in self._raised and (number >= _FIRST or due == math.inf):
+        number, due, sample = next(numbers), self._due.get(name, 0.0), list[Any]()
+        if time.perf_counter() < due and name not in self._raised and (number >= _FIRST or due == math.inf):
             yield None
             return
         content, error = self._raised.pop(name, (number % len(_STEPS), None))
+        marks_s = [time.thread_time()]  # of this thread alone, since on a busy machine others run meanwhile
+
+        def look(result: Any) -> None:
+            marks_s.append(time.thread_time())
+            sample.extend(_sample(result))
+
         with _renewed(arguments, content):
-            self._cost_s = min(self._cost_s, time.perf_counter() - begin) if content else self._cost_s
+            marks_s.append(time.thread_time())
             try:
-                yield lambda result: sample.extend(_sample(result))
+                yield look
             except Exception as raised:
                 if not content:
                     raise
@@ -75,20 +79,24 @@ class Renewal:
         if error is not None and sample:
             raise error  # it raises by chance, and not because of the values
         if name not in self._raised:
-            rest_s = _REST * (len(self._samples) + 1) * self._cost_s if sample else math.inf
-            self._due[name] = time.perf_counter() + rest_s
             self._judge(name, content, sample)
+            cost_s = marks_s[1] - marks_s[0] + time.thread_time() - marks_s[-1]
+            rest_s = _REST * len(self._samples) * cost_s if sample else math.inf
+            self._due[name] = time.perf_counter() + rest_s
 
     def _judge(self, name: str, content: int, sample: list[Any]) -> None:
         own = self._samples.setdefault(name, {})
         for other in [each for each in own if each != content and sample and same_bits(own[each], sample)]:
             for judge, results in self._judges(name, content, other).items():
                 one, two = results.get(content), results.get(other)
-                if one and two and ReferenceResults.of_own(one, self._dtypes, None).fault(two):
+                if one and two and self._differ(one, two):
                     fault = f"on new values of the inputs it gives the results of old ones, which {judge} does not do"
                     self._faults[name] = fault
                     raise CandidateError(Status.WRONG, fault)
         own[content] = sample
+
+    def _differ(self, one: list[Any], two: list[Any]) -> bool:
+        return not same_bits(one, two) and bool(ReferenceResults.of_own(one, self._dtypes, None).fault(two))
 
     def _judges(self, name: str, *contents: int) -> Mapping[str, Mapping[int, list[Any]]]:
         """The results of the reference on some contents, and those of the other contestants on all."""
