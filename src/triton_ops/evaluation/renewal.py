@@ -64,7 +64,8 @@ class Renewal:
 
         def look(result: Any) -> None:
             marks_s.append(time.thread_time())
-            sample.extend(_sample(result))
+            with suppress(Exception):  # of a type that has no elements in an order, such as a sparse tensor
+                sample.extend(_sample(result))
 
         with _renewed(arguments, content):
             marks_s.append(time.thread_time())

@@ -175,7 +175,10 @@ def test_a_function_that_raises_whatever_the_values_are_has_failed(calls):
         renewed(fails, np.ones(100))
 
 
-@pytest.mark.parametrize("function", [np.argmax, lambda x: None, lambda x: 5, lambda x: "text", np.shape])
+@pytest.mark.parametrize(
+    "function",
+    [np.argmax, lambda x: torch.from_numpy(x).to_sparse(), lambda x: None, lambda x: 5, lambda x: "text", np.shape],
+)
 def test_results_that_depend_on_few_values_or_on_none_are_right(function):
     x = np.random.default_rng(0).random(1000)
     for reference in (None, function):
