@@ -266,8 +266,12 @@ def compare_contestants(
         judge = Judge((a, b), manner.reference) if manner.check else None
         verified, remark = (judge.against, judge.remark) if judge else (f"nothing: {UNCHECKED}", UNCHECKED)
         wrong = judge.wrong() if judge else {}
-        duel: dict[str, Any] = {} if wrong else _duel(a, b, policy, manner, follow)
-        wrong = wrong or (judge.wrong_again() if judge else {})
+        try:
+            duel = {} if wrong else _duel(a, b, policy, manner, follow, judge)
+        except TritonKernelError:
+            if judge is None or not judge.stale:
+                raise
+        wrong = wrong or (judge.stale or judge.wrong_again() if judge else {})
         remarks = (*notes(), *([f"results were not compared: {remark}"] if remark else []))
         common: dict[str, Any] = {"names": (a.name, b.name), "notes": remarks, "verified": verified}
         if wrong and judge:
@@ -275,10 +279,13 @@ def compare_contestants(
         return Comparison(**duel, **common)
 
 
-def _duel(a: Contestant, b: Contestant, policy: DuelPolicy, manner: Manner, follow: Follow) -> dict[str, Any]:
-    """The fields of a comparison that a duel of two contestants fills in."""
-    rng, clock = random.Random(manner.seed), manner.clock
-    timer, samplers = prepare([a, b, a], sets=3, cold=manner.cold, choose=manner.choose)  # the second a is the twin
+def _duel(
+    a: Contestant, b: Contestant, policy: DuelPolicy, manner: Manner, follow: Follow, judge: Judge | None
+) -> dict[str, Any]:
+    """The fields of a comparison that a duel of two contestants fills in; results on new inputs are for the judge."""
+    rng, clock, renewal = random.Random(manner.seed), manner.clock, None if judge is None else judge.renewal
+    # The second a is the twin.
+    timer, samplers = prepare([a, b, a], sets=3, cold=manner.cold, choose=manner.choose, renewal=renewal)
     visit_samples = policy.samples(_longest_ms((a, b), timer, samplers))
     first, second, twin = (Arm(sampler, visit_samples) for sampler in _taking_turns(samplers, rng))
     start = clock()

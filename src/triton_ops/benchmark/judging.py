@@ -17,7 +17,7 @@ from typing import Any
 from triton_ops.backend import Arguments, ArgumentSet, CandidateError, FunctionKernel, Protection, fill_with_poison
 from triton_ops.benchmark.timing import Contestant, blame_calls_of
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation import ReferenceResults, as_list, kept, same_bits
+from triton_ops.evaluation import ReferenceResults, Renewal, as_list, kept, same_bits
 from triton_ops.exceptions import TargetError, TritonKernelError
 from triton_ops.space import Config
 from triton_ops.values import Tolerance
@@ -178,13 +178,15 @@ class Judge:
     `against` says in words what results are compared with, and `remark` what of them is not compared, if anything.
     Contestants with other inputs are judged by their own operation's reference. Raises a `TargetError` where a
     contestant raises, or where what is to be right is another result each time. `disputed` says that contestants
-    differ, and that nothing says which of them is wrong.
+    differ, and that nothing says which of them is wrong. `stale` are those that gave old results on new inputs.
 
     Cost: four calls of each contestant, two to four of what is to be right, and copies of the arguments for each.
     """
 
     def __init__(self, contestants: Sequence[Contestant], reference: Callable[..., Any] | None = None) -> None:
-        self.disputed = False
+        self.disputed, self.stale = False, dict[str, str]()
+        right = (each.operation.reference for each in contestants if each.operation is not None)
+        self._reference = reference or next(right, None)
         self._runs = [_Run(each, contestants[0]) for each in contestants]
         self._outputs = {name for run in self._runs for name in run.outputs}
         first, *others = self._runs
@@ -214,6 +216,10 @@ class Judge:
         for run in self._runs:
             run.call(self._outputs)
         return self._faults(when)
+
+    def renewal(self, arguments: Arguments) -> Renewal:
+        """The renewal of arguments on which contestants are timed, which fills in `stale`."""
+        return Renewal(arguments, self._reference, self.stale)
 
     def _faults(self, when: str) -> dict[str, str]:
         faults = {run.contestant.name: group.fault(run) for group in self._groups for run in group.runs}

@@ -22,7 +22,7 @@ from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKe
 from triton_ops.base import Host
 from triton_ops.benchmark.call_limits import CallTooLongError, ended_after
 from triton_ops.device import CpuLoad, TorchDevice, Turns, probe
-from triton_ops.evaluation import Subject
+from triton_ops.evaluation import Renewal, Subject
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -147,12 +147,14 @@ def blame_calls_of(contestant: Contestant, calls: float = 1) -> Iterator[None]:
 
 
 def prepare(
-    contestants: Sequence[Contestant], *, sets: int = 1, cold: bool = True, choose: Callable[..., Timer] | None = None
-) -> tuple[Timer, list[list[Sampler]]]:
+    contestants: Sequence[Contestant], *, sets: int = 1, cold: bool = True, choose: Callable[..., Timer] | None = None,
+    renewal: Callable[[Arguments], Renewal] | None = None,
+) -> tuple[Timer, list[list[Sampler]]]:  # fmt: skip
     """Run every contestant once, to warm up and check it; the timer of all, and for each a sampler per argument set.
 
     On a CPU there are `sets` argument sets, which contestants with the same `arguments` share. On a GPU each contestant
-    has one, with the further sets that keep L2 cold. Whoever fails is named in the error.
+    has one, with the further sets that keep L2 cold. Whoever fails is named in the error. On a CPU samples have new
+    inputs by the `renewal` of each first argument set.
 
     Cost: a copy of the arguments per set, and two more while the tensors that a call writes are found; up to four calls
     of each contestant, and the calls that calibrate the timer.
@@ -168,11 +170,16 @@ def prepare(
     different = {id(each): each for each in contestants}
     findings = {place: _explore(each, argument_sets[each.arguments][0]) for place, each in different.items()}
     subjects = _subjects(argument_sets, timers, any(rewrites for _, rewrites, _ in findings.values()))
+    if renewal is not None and timers.device.is_cpu:
+        for row in subjects.values():
+            shared = renewal(row[0].arguments)
+            for subject in row:
+                subject.renewal = shared
     launches = []
     for each in contestants:
         executable, _, outputs = findings[id(each)]
         with blame_calls_of(each):
-            launches.append([subject.launch(executable, outputs) for subject in subjects[each.arguments]])
+            launches.append([subject.launch(executable, outputs, each.name) for subject in subjects[each.arguments]])
     with blame_calls_of(contestants[0]):
         timers.start_by_length(launches[0][0])
     return timers.prepare_all(launches[0][0], lambda timer: (timer, _samplers(contestants, launches, timer)))

@@ -12,6 +12,7 @@ _NAMES = {
     ".outcome": "Outcome",
     ".questions": "StationFacts TriesConfigs",
     ".reference_results": "ReferenceResults",
+    ".renewal": "Renewal",
     ".station": "Assignment",
 }
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.questions import StationFacts as StationFacts
     from triton_ops.evaluation.questions import TriesConfigs as TriesConfigs
     from triton_ops.evaluation.reference_results import ReferenceResults as ReferenceResults
+    from triton_ops.evaluation.renewal import Renewal as Renewal
     from triton_ops.evaluation.station import Assignment as Assignment
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

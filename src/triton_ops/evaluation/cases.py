@@ -11,6 +11,7 @@ of scales in a row, would be specialised otherwise, or a flag would be another o
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -27,6 +28,7 @@ from triton_ops.backend import (
 )
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import ExpectedResults
+from triton_ops.evaluation.renewal import Renewal
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.request import KernelProblem
 from triton_ops.space import Config
@@ -44,7 +46,8 @@ class Subject:
     is timed. Where launches change what they read, `restores` is set: arguments are restored before every launch, and
     there is a single set. Launches are timed in turn on the subjects of the problem's other `contents`, which share
     with their `base` all arguments but those named in `own`; `labelled` are such a content's label
-    and weight. `value` is what the times on all of them count as; the first are the units of later ones.
+    and weight. `value` is what the times on all of them count as; the first are the units of later ones. Inputs of
+    callables that return their results get new values by `renewal`.
     """
 
     first: ArgumentSet
@@ -55,6 +58,7 @@ class Subject:
     base: Subject | None = None
     own: Collection[str] = ()
     value: Callable[[Sequence[float]], float] = lambda times_ms: times_ms[0]
+    renewal: Renewal | None = None
     _further: list[Arguments] | None = None
     _with_reset: set[Config] = field(default_factory=set)  # configs before whose launches something must be done
 
@@ -82,8 +86,11 @@ class Subject:
         """The arguments of the first set."""
         return self.first.arguments
 
-    def launch(self, executable: Executable, outputs: Sequence[object] | None = None) -> Launch:
-        """A launch that is ready to be timed, of the executable's outputs for None; it may lack memory."""
+    def launch(self, executable: Executable, outputs: Sequence[object] | None = None, name: str = "") -> Launch:
+        """A launch that is ready to be timed, of the executable's outputs for None; it may lack memory.
+
+        `name` is that by which a fault of its results is told, empty for that of its config.
+        """
         call = executable.bind(self.arguments)
         if outputs is None:
             outputs = tuple(Arguments(tuple(self.first.written_by(executable))).tensors())
@@ -93,6 +100,9 @@ class Subject:
         else:
             others = tuple(executable.bind(arguments) for arguments in self.further())
             launch = Launch(call, None, others, tuple(outputs), again=lambda: executable.bind(self.arguments))
+            if self.renewal is not None and not (outputs or executable.outputs):
+                name = name or f"config ({executable.config})"
+                launch = replace(launch, renewed=partial(self.renewal.around, name, self.arguments, itertools.count()))
         for each in self.contents:
             each.restores = self.restores
         contents = tuple(each.launch(executable) for each in self.contents)

@@ -397,4 +397,6 @@ def _twins(
         return None, []
     fastest = min(trials[config].rank for config in running)
     twin = default if default in running and trials[default].rank <= _SLOW * fastest else running[0]
-    return twin, [arms[twin], Arm(evaluator.sampler(twin), arms[twin].visit_samples)]
+    again = _arm(evaluator, twin)
+    again.visit_samples = arms[twin].visit_samples
+    return twin, [arms[twin], again]

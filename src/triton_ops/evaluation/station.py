@@ -24,6 +24,7 @@ from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.questions import StationFacts, StationStep, TriesConfigs
+from triton_ops.evaluation.renewal import Renewal
 from triton_ops.evaluation.verify import Verifier
 from triton_ops.exceptions import ShapeMismatchError, TargetError
 from triton_ops.request import Effort, KernelProblem, Patience, TuneOptions, TuneRequest
@@ -209,6 +210,8 @@ class Inline:
         assignment = self._assignment
         shared = SharedTimer(assignment.device, assignment.device_name, cold=assignment.cold, mode=assignment.mode)
         subject = self._subject(shared)
+        for each in (subject, *subject.contents) if assignment.device.is_cpu else ():
+            each.renewal = Renewal(each.arguments, assignment.reference, {})
         self._verifier = self._make_verifier(subject)
         evaluator = Evaluator(
             kernel=assignment.kernel, subject=subject, shared_timer=shared, policy=assignment.effort.screen,

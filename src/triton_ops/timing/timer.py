@@ -89,6 +89,7 @@ _MOST_LAUNCHES = 1 << 20
 _PLACES = 64  # calls that were made anew and are kept, so that the next one does not get the place of the last
 _UNDISTURBED_NS = 100_000  # reading the counters takes a tenth of it, unless the thread loses its CPU meanwhile
 
+Look: TypeAlias = Callable[[Any], object] | None
 Pending: TypeAlias = Callable[[], list[float]]
 """Queued samples: the call returns their times, in milliseconds per launch, once the round is over."""
 
@@ -106,6 +107,9 @@ class Launch:
             objects for each sample that is noise, which an interval knows of.
         contents: Launches on further contents of the arguments, which are timed in turn with this one.
         value: What the times of this launch and of its contents count as, in milliseconds.
+        renewed: The context of a sample on the host's clock, outside the timed region, such as one in which inputs
+            have other values. What it yields gets the last result; None if nobody looks at it. Where it ends an error
+            of the call quietly, the sample is taken again.
     """
 
     call: Callable[[], Any]
@@ -115,6 +119,7 @@ class Launch:
     again: Callable[[], Callable[[], Any]] | None = None
     contents: tuple[Launch, ...] = ()
     value: Callable[[Sequence[float]], float] = statistics.fmean
+    renewed: Callable[[], AbstractContextManager[Look]] = nullcontext
 
     @property
     def calls(self) -> tuple[Callable[[], Any], ...]:
@@ -335,16 +340,27 @@ class HostTimer:
     def _one(self, launch: Launch, launches: int, counters: Counters, call: Callable[[], Any]) -> float:
         if launch.reset is not None:
             launch.reset()
+        taken: list[float] = []
+        with launch.renewed() as look:
+            taken.append(self._timed(launches, counters, call, look))
+        return taken[0] if taken else self._one(launch, launches, counters, call)
+
+    def _timed(self, launches: int, counters: Counters, call: Callable[[], Any], look: Look) -> float:
         clock = self.clock
         begin = clock()
         before = counters()
         start = clock()
-        for _ in range(launches):
+        for _ in range(launches - 1):
             call()
+        result = [call()]
+        if look is None:
+            result.clear()  # to free a result is a part of a call
         end = clock()
         after = counters()
         outside = (clock() - end) + (start - begin)  # a wait while the counters were read is no part of the sample
         wait = waited_ns(before, after, end - start) - (outside if outside > _UNDISTURBED_NS else 0)
+        if look is not None:
+            look(result[0])
         return (end - start - max(wait, 0)) / _NS_PER_MS / launches
 
 
