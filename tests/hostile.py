@@ -56,7 +56,7 @@ def reaches(x, parent):
         lambda: _of_libc("syscall", 438, os.pidfd_open(parent), 0, 0),  # pidfd_getfd
         lambda: time.clock_settime(time.CLOCK_REALTIME, time.time()),
         socket.socket,
-        lambda: Path(__file__).write_bytes(b""),
+        lambda: os.open(__file__, os.O_WRONLY),
         lambda: Path(sys.prefix, "planted").write_text("x"),
         lambda: os.mkdir(Path(__file__).parent / "planted"),  # noqa: PTH102
     ]

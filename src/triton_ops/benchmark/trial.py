@@ -22,8 +22,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from triton_ops.backend import Arguments, Packed
-from triton_ops.base import Host, OwnFile, escaped
+from triton_ops.base import OwnFile, escaped
 from triton_ops.benchmark import trial_child as child
+from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes import Reader, Surroundings, WorkerLostError, WorkerProcess
 from triton_ops.typed import TypedTarget
@@ -32,7 +33,6 @@ with contextlib.suppress(ImportError):  # not on Windows, where no process is st
     import fcntl
 
 _PROGRAM = "triton_ops.benchmark.trial_child"
-_PURPOSE = "trying a candidate"
 _READER = Reader(msgspec.msgpack.Decoder(child.Answer).decode, 1 << 24)
 _LONGEST_TEXT = 400
 _FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE: only memory that is mapped here already can be written; Linux 5.1
@@ -90,12 +90,13 @@ class TrialProcess:
         self, candidate: TypedTarget | Callable[..., Any], *, device: str, outputs: tuple[str, ...] = (),
         limits: TrialLimits = TrialLimits(), arena_bytes: int,
     ) -> None:  # fmt: skip
-        packed = Packed.of(candidate).content
+        self._device, packed = device, Packed.of(candidate).content
         self._own = _Confined(packed, device, outputs, limits, arena_bytes)
         self._empty = _Confined(None, device, (), limits, arena_bytes)
 
     def __enter__(self) -> TrialProcess:
-        self._own.start()
+        with TorchDevice(self._device).current():
+            self._own.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -113,7 +114,8 @@ class TrialProcess:
         A process that was lost is started again.
         """
         try:
-            return self._own.block(calls)
+            with TorchDevice(self._device).current():
+                return self._own.block(calls)
         except _RefusedError as error:
             return error.result
 
@@ -123,8 +125,9 @@ class TrialProcess:
         It is in another process, which runs no code of the candidate, and starts at the first echo.
         """
         try:
-            self._empty.hold(results)
-            return self._empty.block(calls, "echo").wall_ns
+            with TorchDevice(self._device).current():
+                self._empty.hold(results)
+                return self._empty.block(calls, "echo").wall_ns
         except _RefusedError as error:
             raise DeviceError(f"a block without calls has failed: {error.result.refused}") from error
 
@@ -196,7 +199,7 @@ class _Confined:
         self._undo.callback(self._process.kill)
         self._task = child.Task(
             candidate=self._candidate, device=self._device, outputs=self._outputs,
-            memory_bytes=self._limits.memory_bytes or max((Host.available_bytes() or 0) // 2, _LEAST_BYTES),
+            memory_bytes=self._limits.memory_bytes or max(TorchDevice(self._device).free_bytes // 2, _LEAST_BYTES),
             arenas=(self._inputs.passed, self._results.passed), arena_bytes=self._size,
             imports=tuple(name for name in ("torch", "numpy") if name in sys.modules),
             surroundings=Surroundings.here(),
@@ -221,6 +224,7 @@ class _Confined:
             question = child.Block([call.map(layout.leaf, self._place.holds) for call in calls], way)
         except child.UnusableError as error:
             raise _RefusedError(f"of the arguments {error}", "memory") from error
+        self._place.wait()  # for what makes the arguments
         process.pause(False)
         begin_ns = time.perf_counter_ns()
         layout.copy(self._inputs.address)
@@ -258,7 +262,7 @@ class _Confined:
             self.end()
             raise _RefusedError(str(error), "start" if starts else "hung" if error.hung else "ended") from error
         if isinstance(answer, child.Refused):
-            if starts:
+            if starts or answer.lost:
                 self.end()
             else:
                 self._process.pause(True)
@@ -289,7 +293,9 @@ class Values:
 
     def of_all(self, nodes: Sequence[child.Node]) -> tuple[Any, ...]:
         """The values of nodes; `UnusableError` if one is none that can be."""
-        return tuple(map(self._of, nodes))
+        values = tuple(map(self._of, nodes))
+        self._place.wait()
+        return values
 
     def _of(self, node: child.Node) -> Any:
         if isinstance(node, child.Plain):

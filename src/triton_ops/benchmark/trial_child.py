@@ -39,9 +39,9 @@ with contextlib.suppress(ImportError):  # not on Windows, where no process is st
 
 _ALIGNMENT = 64  # bytes, of torch's memory on a CPU: a clone lies within so many as its original does
 _FAMILIES = ("CUDA_", "GOMP_", "KMP_", "MKL_", "NVIDIA_", "OMP_", "OPENBLAS_", "PYTORCH_", "TORCH")
+_MALLOC = {-1: (1 << 31) - 1, -3: 1 << 25}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD: fewer faults of pages, less noise
 _KINDS = "bcfiu"  # of NumPy's numbers
 _CACHES = ("CUDA_CACHE_PATH", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")  # of code, which others would run
-_PURPOSE = "trying a candidate"
 _ENCODED = msgspec.msgpack.encode
 
 
@@ -126,10 +126,11 @@ class Seen(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The answer that a question cannot be answered, and why."""
+    """The answer that a question cannot be answered, and why; `lost` if this process cannot use its GPU any more."""
 
     kind: Literal["raised", "memory", "type"]
     text: str
+    lost: bool = False
 
 
 Answer: TypeAlias = Ready | Done | Seen | Refused
@@ -171,6 +172,10 @@ class UnusableError(Exception):
     """A value cannot be given to another process."""
 
 
+def _library(name: str) -> Any:
+    return sys.modules.get(name) or require(name, "trying a candidate")
+
+
 class Place:
     """The memory of a device, by addresses: `copy(to, from, bytes)` copies within it, and `wait` waits for its end."""
 
@@ -178,13 +183,13 @@ class Place:
         self.device, self.on_gpu = device, device != "cpu"
         self.copy: Callable[[int, int, int], object] = ctypes.memmove
         if self.on_gpu:
-            self.gpu = TorchDevice(device).raw_memory(require("torch", _PURPOSE))
+            self.gpu = TorchDevice(device).raw_memory(_library("torch"))
             self.copy = self.gpu.copier()
 
     def wait(self) -> None:
         """Wait for the device."""
         if self.on_gpu:
-            require("torch", _PURPOSE).cuda.synchronize(self.device)
+            _library("torch").cuda.synchronize(self.device)
 
     def holds(self, value: Any) -> bool:
         """Tell whether a value is a tensor or an array in this memory."""
@@ -195,9 +200,10 @@ class Place:
     def room(self, library: str, size: int) -> tuple[Any, int]:
         """New memory of so many bytes, with its address."""
         if library == "torch":
-            tensor = require("torch", _PURPOSE).empty(size, dtype=sys.modules["torch"].uint8, device=self.device)
+            torch = _library("torch")
+            tensor = torch.empty(size, dtype=torch.uint8, device=self.device)
             return tensor.untyped_storage(), tensor.data_ptr()
-        array = require("numpy", _PURPOSE).empty(size, "u1")
+        array = _library("numpy").empty(size, "u1")
         return array, array.ctypes.data
 
     def plain(self, value: Any) -> Any:
@@ -229,9 +235,9 @@ class Place:
         self.copy(address + shift, arena + low, high - low)
         shift += leaf.at - low
         if leaf.library != "torch":
-            array = require("numpy", _PURPOSE).ndarray(leaf.shape, leaf.dtype, memory, shift, leaf.strides)
+            array = _library("numpy").ndarray(leaf.shape, leaf.dtype, memory, shift, leaf.strides)
             return array[()] if leaf.library == "scalar" else array
-        torch = require("torch", _PURPOSE)
+        torch = _library("torch")
         empty = torch.empty(0, dtype=getattr(torch, leaf.dtype), device=self.device)
         item = empty.element_size()
         return empty.set_(memory, shift // item, leaf.shape, [stride // item for stride in leaf.strides])
@@ -282,7 +288,8 @@ class Trial:
     """A candidate that is loaded, its arenas, and its last block."""
 
     def __init__(self, task: Task) -> None:
-        self._task, self._place = task, Place(task.device)
+        TorchDevice(task.device).stay()
+        self._task, self.place = task, Place(task.device)
         self._inputs, self._outputs = (self._opened(arena, number) for number, arena in enumerate(task.arenas))
         self._held: list[Any] = []
         self._last: tuple[Sequence[Arguments], list[Arguments], list[Any]] = ((), [], [])
@@ -295,12 +302,13 @@ class Trial:
         """Clone the inputs, call the candidate on each of them, wait for the device, and write the results."""
         self._last = ((), [], [])  # frees its memory
         calls = [call.map(self._clone, lambda value: isinstance(value, Leaf)) for call in block.calls]
+        self.place.wait()  # a stream of the candidate's own shall find its inputs
         inside_ns, results = 0, self._held
         if block.way == "hold":
             self._held, results = [call.positional[0] for call in calls], []
         elif block.way == "call":
             inside_ns, results = self._called(calls)
-        layout = Layout(self._place, self._task.arena_bytes)
+        layout = Layout(self.place, self._task.arena_bytes)
         nodes = [layout.node(result) for result in results]
         layout.copy(self._outputs[0])
         self._last = block.calls, calls, results
@@ -316,20 +324,22 @@ class Trial:
 
     def _opened(self, arena: Any, shared: int) -> tuple[int, Any]:
         """The address of an arena, and what holds it; this process's own changes of its inputs stay its own."""
-        if self._place.on_gpu:
-            return self._place.gpu.opened(arena), None
+        if self.place.on_gpu:
+            cuda = _library("torch").cuda
+            cuda.set_per_process_memory_fraction(min(1.0, self._task.memory_bytes / cuda.mem_get_info()[1]))
+            return self.place.gpu.opened(arena), None
         mapped = mmap.mmap(arena, self._task.arena_bytes, mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE)
         os.close(arena)  # no program that is started here shall have it
         return ctypes.addressof(ctypes.c_char.from_buffer(mapped)), mapped
 
     def _clone(self, leaf: Leaf) -> Any:
-        return self._place.clone(leaf, self._inputs[0])
+        return self.place.clone(leaf, self._inputs[0])
 
     def _called(self, calls: list[Arguments]) -> tuple[int, list[Any]]:
         bound = [self._bound(call) for call in calls]
         begin_ns = perf_counter_ns()
         results = [call() for call in bound]
-        self._place.wait()
+        self.place.wait()
         inside_ns = perf_counter_ns() - begin_ns
         return inside_ns, [self._with_outputs(*each) for each in zip(calls, results, strict=True)]
 
@@ -349,16 +359,15 @@ class Trial:
         """The names of arguments that are no outputs and hold other values, and of those that have another form."""
         both = zip(self._leaves(before), self._leaves(after), strict=True)
         for (name, leaf), (_, value) in both:
-            now, was = self._place.leaf(value), self._clone(leaf)
-            if msgspec.structs.replace(now, at=leaf.at) != leaf or (
-                name not in self._task.outputs and _bytes(was) != _bytes(value)
-            ):
+            now, was = self.place.leaf(value), self._clone(leaf)
+            same_form = msgspec.structs.replace(now, at=leaf.at) == leaf
+            if not same_form or not (name in self._task.outputs or _same(value, was)):
                 yield name
 
     def _aliases(self, call: Arguments, result: Any) -> list[list[str]]:
         """For each tensor of a result the names of arguments and of other results that it shares memory with."""
-        named = [(name, self._place.leaf(value)) for name, value in self._leaves(call)]
-        results = [self._place.leaf(value) for _, value in self._leaves(Arguments((result,)))]
+        named = [(name, self.place.leaf(value)) for name, value in self._leaves(call)]
+        results = [self.place.leaf(value) for _, value in self._leaves(Arguments((result,)))]
         every = [*named, *((f"result {at}", leaf) for at, leaf in enumerate(results))]
         return [
             [name for at, (name, other) in enumerate(every, -len(named)) if at != own and leaf.meets(other)]
@@ -369,7 +378,7 @@ class Trial:
         """The tensors and arrays, or their leaves, by name: of what is in a container `name[0]`."""
         for name, value in _named(arguments):
             found: list[Any] = []
-            Arguments.mapped(value, found.append, lambda each: isinstance(each, Leaf) or self._place.holds(each))
+            Arguments.mapped(value, found.append, lambda each: isinstance(each, Leaf) or self.place.holds(each))
             yield from ((name if part is value else f"{name}[{number}]", part) for number, part in enumerate(found))
 
 
@@ -378,21 +387,23 @@ def _named(arguments: Arguments) -> list[tuple[str, Any]]:
     return [*zip(map(str, count()), arguments.positional, strict=False), *arguments.keyword.items()]
 
 
-def _bytes(value: Any) -> bytes:
-    if Arguments.is_array(value):
-        return bytes(value.tobytes())
-    torch = require("torch", _PURPOSE)
-    return bytes(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+def _same(first: Any, second: Any) -> bool:
+    """Tell whether two tensors or arrays of one form have the same bytes."""
+    if Arguments.is_array(first):
+        return bool(first.tobytes() == second.tobytes())
+    torch = _library("torch")
+    both = (each.detach().contiguous().flatten().view(torch.uint8) for each in (first, second))
+    return bool(torch.equal(*both))
 
 
 def main() -> None:
     """Answer questions until the pipe is closed; the first is a `Task`."""
-    child = Child(bytes)
+    child, trial = Child(bytes), None
     for question in child.messages():
         try:
             if isinstance(question, Task):
                 lacking = _confined(question)
-                import_heavy(question.imports, _PURPOSE)
+                import_heavy(question.imports, "trying a candidate")
                 trial = Trial(question)
                 answer = _ENCODED(Ready([*lacking]))
             else:
@@ -400,7 +411,7 @@ def main() -> None:
         except UnusableError as error:
             answer = _ENCODED(Refused("type", str(error)))
         except BaseException as error:  # noqa: BLE001 - the candidate's code runs here, and may exit
-            answer = _ENCODED(Refused(*_told(error)))
+            answer = _ENCODED(Refused(*_told(error), _lost(trial)))
         child.send(answer)
 
 
@@ -412,11 +423,23 @@ def _confined(task: Task) -> tuple[str, ...]:
     limits = {resource.RLIMIT_FSIZE: task.memory_bytes}  # of files in memory, too
     if task.device == "cpu":  # a GPU's driver reserves addresses without end
         limits[resource.RLIMIT_DATA] = task.memory_bytes
+        with contextlib.suppress(AttributeError):  # another C library
+            for parameter, most in _MALLOC.items():
+                ctypes.CDLL(None).mallopt(parameter, most)
     for limit, most in limits.items():
         hard = resource.getrlimit(limit)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(limit, (most, most))
     return confine((folder, "/dev/null", *Path("/dev").glob("nvidia*")), _FAMILIES)
+
+
+def _lost(trial: Trial | None) -> bool:
+    try:
+        if trial is not None:
+            trial.place.wait()
+    except RuntimeError:  # as after an access to memory that is not there
+        return True
+    return False
 
 
 def _told(error: BaseException) -> tuple[Literal["raised", "memory"], str]:
