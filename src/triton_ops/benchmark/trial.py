@@ -35,6 +35,8 @@ with contextlib.suppress(ImportError):  # not on Windows, where no process is st
 _PROGRAM = "triton_ops.benchmark.trial_child"
 _READER = Reader(msgspec.msgpack.Decoder(child.Answer).decode, 1 << 24)
 _LONGEST_TEXT = 400
+_MOST = 1 << 48  # of an extent or a stride
+_HINT = "use a Linux kernel of 5.1 or later, and smaller arguments"
 _FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE: only memory that is mapped here already can be written; Linux 5.1
 _LEAST_BYTES = 1 << 30  # for a process with torch
 
@@ -126,7 +128,7 @@ class TrialProcess:
         """
         try:
             with TorchDevice(self._device).current():
-                self._empty.hold(results)
+                self._empty.block([Arguments((result,)) for result in results], "hold")
                 return self._empty.block(calls, "echo").wall_ns
         except _RefusedError as error:
             raise DeviceError(f"a block without calls has failed: {error.result.refused}") from error
@@ -143,27 +145,19 @@ class _RefusedError(Exception):
 class _Arena:
     """Memory that a child sees as well; on a CPU a file without a name, which has its size for good."""
 
-    def __init__(self, place: child.Place, size: int, *, written_here: bool) -> None:
-        self._undo = contextlib.ExitStack()
-        with DeviceError.when("no memory can be shared with a trial process", "", OSError, AttributeError):
-            if place.on_gpu:
-                self.address = place.gpu.allocated(size)
-                self._undo.callback(place.gpu.free, self.address)
-                self.passed: Any = place.gpu.handle(self.address)
-                self.files: tuple[int, ...] = ()
-            else:
-                self._map(size, written_here)
-
-    def close(self) -> None:
-        self._undo.close()
-
-    def _map(self, size: int, written_here: bool) -> None:
+    def __init__(self, place: child.Place, size: int, undo: contextlib.ExitStack, *, written_here: bool) -> None:
+        self.files: tuple[int, ...] = ()
+        if place.on_gpu:
+            self.address = place.gpu.allocated(size)
+            undo.callback(place.gpu.free, self.address)
+            self.passed: Any = place.gpu.handle(self.address)
+            return
         file = OwnFile(os.memfd_create("triton-ops-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
-        self._undo.callback(file.close)
+        undo.callback(file.close)
         os.ftruncate(file.fileno(), size)
         self._mapped = mmap.mmap(file.fileno(), size)
-        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(file.fileno(), fcntl.F_ADD_SEALS, seals | (_FUTURE_WRITE if written_here else 0))
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL | (_FUTURE_WRITE if written_here else 0)
+        fcntl.fcntl(file.fileno(), fcntl.F_ADD_SEALS, seals)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapped))
         self.passed, self.files = file.fileno(), (file.fileno(),)
 
@@ -186,10 +180,9 @@ class _Confined:
             return
         self._place = child.Place(self._device)
         self._undo = contextlib.ExitStack()
-        arenas = [_Arena(self._place, self._size, written_here=here) for here in (True, False)]
-        for arena in arenas:
-            self._undo.callback(arena.close)
-        self._inputs, self._results = arenas
+        with DeviceError.when("no memory can be shared with a trial process", _HINT, OSError, AttributeError):
+            self._inputs = _Arena(self._place, self._size, self._undo, written_here=True)
+            self._results = _Arena(self._place, self._size, self._undo, written_here=False)
         self._memory, address = self._place.room("torch" if self._place.on_gpu else "array", self._size + mmap.PAGESIZE)
         self._snapshot = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE  # begins as an arena does
         self._process = WorkerProcess(
@@ -211,10 +204,6 @@ class _Confined:
         if self._process is not None:
             self._process = None
             self._undo.close()
-
-    def hold(self, results: Sequence[Any]) -> None:
-        """Have the child hold results, to write them in place of those of calls."""
-        self.block([Arguments((result,)) for result in results], "hold")
 
     def block(self, calls: Sequence[Arguments], way: Literal["call", "hold", "echo"] = "call") -> BlockResult:
         """A block of calls; `_RefusedError` where it has no results."""
@@ -238,10 +227,11 @@ class _Confined:
         results = self._results_of(done, len(calls), used)
         seen = self._asked(child.Look(), child.Seen, self._limits.call_s, "block")
         process.pause(True)
-        return BlockResult(
-            wall_ns=wall_ns, inside_ns=done.inside_ns, results=results, changed=tuple(map(tuple, seen.changed)),
-            aliases=tuple(tuple(map(tuple, each)) for each in seen.aliases),
-        )  # fmt: skip
+        changed = tuple(tuple(map(escaped, names)) for names in seen.changed)
+        aliases = tuple(tuple(tuple(map(escaped, names)) for names in each) for each in seen.aliases)
+        if not len(changed) == len(aliases) == len(calls):
+            raise self._untrue(f"changes of {len(changed)} calls")
+        return BlockResult(wall_ns=wall_ns, inside_ns=done.inside_ns, results=results, changed=changed, aliases=aliases)
 
     def _ready(self) -> WorkerProcess:
         """The child with its candidate loaded."""
@@ -272,13 +262,15 @@ class _Confined:
     def _results_of(self, done: child.Done, count: int, used: int) -> tuple[Any, ...]:
         try:
             results = Values(self._place, self._snapshot, used).of_all(done.results)
-            if len(results) == count:
-                return results
-            text = f"they are {len(results)}, of {count} calls"
         except child.UnusableError as error:
-            text = str(error)
+            raise self._untrue(str(error)) from error
+        if len(results) != count:
+            raise self._untrue(f"results of {len(results)} calls")
+        return results
+
+    def _untrue(self, text: str) -> _RefusedError:
         self.end()
-        raise _RefusedError(f"its results are not what it tells: {text}", "type")
+        return _RefusedError(f"what its process tells cannot be: {text}", "type")
 
 
 class Values:
@@ -298,8 +290,8 @@ class Values:
         return values
 
     def _of(self, node: child.Node) -> Any:
-        if isinstance(node, child.Plain):
-            return node.value
+        if not isinstance(node, child.Leaf | child.Several):
+            return node
         if isinstance(node, child.Several):
             values = [self._of(item) for item in node.items]
             if node.kind == "mapping":
@@ -311,6 +303,8 @@ class Values:
     def _check(self, leaf: child.Leaf) -> None:
         if len(leaf.shape) != len(leaf.strides):
             raise child.UnusableError("a shape has other strides")
+        if max(map(abs, (*leaf.shape, *leaf.strides)), default=0) > _MOST:
+            raise child.UnusableError("an extent or a stride is too large")
         item, (low, high) = leaf.item_bytes, leaf.span
         whole = leaf.library != "torch" or all(step >= 0 and step % item == 0 for step in (leaf.at, *leaf.strides))
         sizes = high - low, math.prod(leaf.shape) * item

@@ -12,7 +12,6 @@ import ctypes
 import math
 import mmap
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from time import perf_counter_ns
+from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -32,7 +32,7 @@ from triton_ops.device import TorchDevice
 from triton_ops.processes import Child, Surroundings, confine, import_heavy
 from triton_ops.space import Config
 from triton_ops.typed import TypedTarget
-from triton_ops.values import Status
+from triton_ops.values import ITEM_BYTES, STORED_ALONE, Status, item_bytes
 
 with contextlib.suppress(ImportError):  # not on Windows, where no process is started
     import resource
@@ -40,7 +40,7 @@ with contextlib.suppress(ImportError):  # not on Windows, where no process is st
 _ALIGNMENT = 64  # bytes, of torch's memory on a CPU: a clone lies within so many as its original does
 _FAMILIES = ("CUDA_", "GOMP_", "KMP_", "MKL_", "NVIDIA_", "OMP_", "OPENBLAS_", "PYTORCH_", "TORCH")
 _MALLOC = {-1: (1 << 31) - 1, -3: 1 << 25}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD: fewer faults of pages, less noise
-_KINDS = "bcfiu"  # of NumPy's numbers
+_OF_NUMPY = {name for name in ITEM_BYTES if not name.startswith(("bfloat", "float8"))}
 _CACHES = ("CUDA_CACHE_PATH", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")  # of code, which others would run
 _ENCODED = msgspec.msgpack.encode
 
@@ -53,22 +53,17 @@ class Leaf(msgspec.Struct, frozen=True, array_like=True, tag="leaf"):
 
     library: Literal["torch", "array", "scalar"]
     dtype: str
-    shape: Annotated[list[Extent], msgspec.Meta(max_length=64)]
-    strides: Annotated[list[int], msgspec.Meta(max_length=64)]
+    shape: Annotated[list[Extent], msgspec.Meta(max_length=32)]
+    strides: Annotated[list[int], msgspec.Meta(max_length=32)]
     at: Extent
 
     @property
     def item_bytes(self) -> int:
         """Bytes of an element; `UnusableError` where there is no such dtype."""
-        torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-        if self.library == "torch":
-            size = getattr(getattr(torch, self.dtype, None), "itemsize", None)
-        else:
-            known = numpy is not None and re.fullmatch(f"[<>|=][{_KINDS}][0-9]{{1,2}}", self.dtype)
-            size = numpy.dtype(self.dtype).itemsize if known and numpy is not None else None
-        if not isinstance(size, int):
+        known = {*ITEM_BYTES, *STORED_ALONE} if self.library == "torch" else _OF_NUMPY
+        if self.dtype not in known:
             raise UnusableError(f"the dtype {self.dtype[:20]!r} is not known")
-        return size
+        return item_bytes(self.dtype)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -88,12 +83,6 @@ class Leaf(msgspec.Struct, frozen=True, array_like=True, tag="leaf"):
         return near and max(low, other_low) < min(high, other_high)
 
 
-class Plain(msgspec.Struct, frozen=True, array_like=True, tag="plain"):
-    """A result that is no tensor."""
-
-    value: bool | int | float | str | None
-
-
 class Several(msgspec.Struct, frozen=True, array_like=True, tag="several"):
     """A tuple or a list of results, or the names and the values of a mapping in turns."""
 
@@ -101,7 +90,7 @@ class Several(msgspec.Struct, frozen=True, array_like=True, tag="several"):
     items: list[Node]
 
 
-Node: TypeAlias = Leaf | Plain | Several
+Node: TypeAlias = Leaf | Several | bool | int | float | str | None
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -216,14 +205,14 @@ class Place:
                 raise UnusableError(f"a tensor on {value.device} is returned")
             return value.detach().resolve_conj().resolve_neg()
         is_array = numpy is not None and (type(value) is numpy.ndarray or isinstance(value, numpy.generic))
-        if is_array and not self.on_gpu and value.dtype.kind in _KINDS:
+        if is_array and not self.on_gpu and value.dtype.isnative:
             return sys.modules["numpy"].asarray(value)
         raise UnusableError(f"a value of type {type(value).__module__}.{type(value).__qualname__} is returned")
 
     def leaf(self, value: Any) -> Leaf:
         """The leaf of a tensor or an array where it lies now."""
         if Arguments.is_array(value):
-            return Leaf("array", value.dtype.str, list(value.shape), list(value.strides), value.ctypes.data)
+            return Leaf("array", value.dtype.name, list(value.shape), list(value.strides), value.ctypes.data)
         strides = [stride * value.element_size() for stride in value.stride()]
         return Leaf("torch", str(value.dtype).removeprefix("torch."), list(value.shape), strides, value.data_ptr())
 
@@ -267,8 +256,8 @@ class Layout:
     def node(self, value: Any) -> Node:
         """A result as it is told to the parent; `UnusableError` if it is none that can be copied."""
         kind = type(value)
-        if value is None or kind in (bool, int, float, str):
-            return Plain(value)
+        if kind in (bool, int, float, str, NoneType):
+            return value
         if isinstance(value, (tuple, list)):
             return Several("list" if isinstance(value, list) else "tuple", [self.node(item) for item in value])
         if isinstance(value, Mapping):
@@ -411,7 +400,7 @@ def main() -> None:
         except UnusableError as error:
             answer = _ENCODED(Refused("type", str(error)))
         except BaseException as error:  # noqa: BLE001 - the candidate's code runs here, and may exit
-            answer = _ENCODED(Refused(*_told(error), _lost(trial)))
+            answer = _ENCODED(_told(error, trial))
         child.send(answer)
 
 
@@ -433,19 +422,17 @@ def _confined(task: Task) -> tuple[str, ...]:
     return confine((folder, "/dev/null", *Path("/dev").glob("nvidia*")), _FAMILIES)
 
 
-def _lost(trial: Trial | None) -> bool:
-    try:
-        if trial is not None:
-            trial.place.wait()
-    except RuntimeError:  # as after an access to memory that is not there
-        return True
-    return False
-
-
-def _told(error: BaseException) -> tuple[Literal["raised", "memory"], str]:
+def _told(error: BaseException, trial: Trial | None) -> Refused:
     try:
         text = CandidateError.one_line(error)
         status = CandidateError.of(error, Status.RUNTIME).status
     except Exception:  # noqa: BLE001 - the candidate's own exception may raise in turn
-        return "raised", type(error).__name__
-    return ("memory" if status is Status.RESOURCES or "allocate memory" in text else "raised"), text
+        text, status = type(error).__name__, Status.RUNTIME
+    lost = False
+    try:
+        if trial is not None:
+            trial.place.wait()
+    except RuntimeError:  # as after an access to memory that is not there
+        lost = True
+    memory = status is Status.RESOURCES or "allocate memory" in text
+    return Refused("memory" if memory else "raised", text, lost)
