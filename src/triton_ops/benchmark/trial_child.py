@@ -257,7 +257,7 @@ class Layout:
         """A result as it is told to the parent; `UnusableError` if it is none that can be copied."""
         kind = type(value)
         if kind in (bool, int, float, str, NoneType):
-            return value
+            return value  # type: ignore[no-any-return]
         if isinstance(value, (tuple, list)):
             return Several("list" if isinstance(value, list) else "tuple", [self.node(item) for item in value])
         if isinstance(value, Mapping):
@@ -396,6 +396,7 @@ def main() -> None:
                 trial = Trial(question)
                 answer = _ENCODED(Ready([*lacking]))
             else:
+                assert trial is not None
                 answer = _ENCODED(trial.look() if isinstance(question, Look) else trial.run(question))
         except UnusableError as error:
             answer = _ENCODED(Refused("type", str(error)))
