@@ -29,7 +29,7 @@ from triton_ops import settings
 from triton_ops.backend import Arguments, CandidateError, Operation, Packed
 from triton_ops.base import require
 from triton_ops.device import TorchDevice
-from triton_ops.processes import Child, Surroundings, confine, import_heavy
+from triton_ops.processes import Child, Surroundings, import_heavy
 from triton_ops.space import Config
 from triton_ops.typed import TypedTarget
 from triton_ops.values import ITEM_BYTES, STORED_ALONE, Status, item_bytes
@@ -420,7 +420,7 @@ def _confined(task: Task) -> tuple[str, ...]:
         hard = resource.getrlimit(limit)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(limit, (most, most))
-    return confine((folder, "/dev/null", *Path("/dev").glob("nvidia*")), _FAMILIES)
+    return Child.confine((folder, "/dev/null", *Path("/dev").glob("nvidia*")), _FAMILIES)
 
 
 def _told(error: BaseException, trial: Trial | None) -> Refused:

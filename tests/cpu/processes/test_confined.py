@@ -6,10 +6,10 @@ import sys
 import pytest
 
 PROGRAM = """
-from triton_ops.processes import confine, confined
+from triton_ops.processes import Child, confined
 
 confined._MACHINES, confined._CREATE = {}, 1000  # no such machine, and a system call that no kernel has
-print(*confine(["."]), sep=", ")
+print(*Child.confine(["."]), sep=", ")
 """
 
 
