@@ -3,7 +3,7 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
-    ".channel": "GarbledError",
+    ".channel": "GarbledError Reader",
     ".child": "Surroundings TerminatedError Threads import_heavy strays",
     ".fork_server": "ForkedProcess ForkRequests ForkServer IdleProcesses fork_servers",
     ".worker_process": "Child WorkerLostError WorkerProcess",
@@ -11,6 +11,7 @@ _NAMES = {
 
 if TYPE_CHECKING:
     from triton_ops.processes.channel import GarbledError as GarbledError
+    from triton_ops.processes.channel import Reader as Reader
     from triton_ops.processes.child import Surroundings as Surroundings
     from triton_ops.processes.child import TerminatedError as TerminatedError
     from triton_ops.processes.child import Threads as Threads
