@@ -2,8 +2,9 @@
 
 Simulated tunes on all recordings, with a model that is declared, one that is read, and none, are cut off after several
 numbers of trials. Tunes are put into bins by the chance that they told, which is compared with the share of them that
-kept it. `by_kernel` has the bins of weights that were fitted without a tune of the same kernel, and `weights` those of
-all tunes, which `src/triton_ops/search/promise.py` holds. Ten minutes on two cores.
+kept it. `shipped` has the bins of the weights in `src/triton_ops/search/promise.py`, fitted to tunes of six seeds, and
+`by_kernel` those of weights that were fitted to these tunes without one of the same kernel. `weights` are those of all
+these tunes. Fifteen minutes on two cores.
 """
 
 from __future__ import annotations
