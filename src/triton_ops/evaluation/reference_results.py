@@ -61,10 +61,12 @@ class ReferenceResults:
         self._expected.prepare(self._tf32)
 
     @classmethod
-    def of_own(cls, results: Sequence[object], dtypes: Iterable[str], tolerance: object) -> ReferenceResults:
+    def of_own(
+        cls, results: Sequence[object], dtypes: Iterable[str], tolerance: object, check: Check | None = None
+    ) -> ReferenceResults:
         """Results of something whose kernels take tensors of these dtypes, as it is."""
         precision = Precision(inputs=tuple(dtypes), reduction=_TERMS)
-        standard = Standard(precision=precision, tolerance=Tolerance.of(tolerance))
+        standard = Standard(precision=precision, tolerance=Tolerance.of(tolerance), check=check)
         own = cls.__new__(cls)
         own._expected, own._tf32 = ExpectedResults.of_own(standard, results), False
         own._expected.prepare(own._tf32)
