@@ -14,9 +14,8 @@ from typing import Any
 from triton_ops.backend import CandidateError, CompilerNeeds, Operation, Packed, TritonProcess
 from triton_ops.base import require
 from triton_ops.exceptions import TargetError, TritonKernelError
-from triton_ops.processes import Child
+from triton_ops.processes import Child, confine
 from triton_ops_lint.apart import STEPS, LintReply, LintRequest
-from triton_ops_lint.confined import confine
 from triton_ops_lint.engine import lint_here
 from triton_ops_lint.kept_reports import Recorder
 from triton_ops_lint.memory_watch import (

@@ -49,6 +49,7 @@ from triton_ops.base import CodeFolder, Folder, Host, Process, available, requir
 from triton_ops.device.datasheets import DeviceSpec
 from triton_ops.device.vendors import (
     VENDORS,
+    Nvidia,
     ProcessUse,
     Sensors,
     described_by_torch,
@@ -192,6 +193,17 @@ class TorchDevice:
         """Copy memory of another process to memory of this one; an `OSError` if the driver refuses."""
         with self.current():
             VENDORS[kind_of(torch)].copy_mapped(handle, address, count)
+
+    def raw_memory(self, torch: Any) -> Nvidia:
+        """The vendor's ways to allocate, open and copy memory by its address, on this GPU, where torch is ready.
+
+        Raises `DeviceError` where there are none.
+        """
+        if (vendor := VENDORS.get(kind_of(torch))) is None:
+            raise DeviceError(f"memory of {self.name} is not shared with other processes", "cuda")
+        self.stay()
+        torch.cuda.synchronize()  # makes the context of this thread
+        return vendor
 
 
 _CPU_VERSION = re.compile(r"^__version__ = '([^'\n]+\+cpu)'$", re.MULTILINE)  # of a build for CPUs alone

@@ -184,16 +184,35 @@ class Nvidia:
 
         The allocation is mapped for the time of the copy, after which the other process may free it.
         """
-        libcuda, base = ctypes.CDLL(_LIBCUDA), ctypes.c_void_p()
-        content, offset = handle
-        _check(libcuda.cuIpcOpenMemHandle_v2(ctypes.byref(base), _MemoryHandle.from_buffer_copy(content), _LAZY_PEERS))
+        libcuda, source = ctypes.CDLL(_LIBCUDA), self.opened(handle)
         try:
-            source = ctypes.c_void_p((base.value or 0) + offset)
-            _check(libcuda.cuMemcpyDtoD_v2(ctypes.c_void_p(address), source, ctypes.c_size_t(count)))
+            _check(libcuda.cuMemcpyDtoD_v2(ctypes.c_void_p(address), ctypes.c_void_p(source), ctypes.c_size_t(count)))
             # A copy within devices may go on after the call returns, and the mapping must last as long.
             _check(libcuda.cuCtxSynchronize())
         finally:
-            libcuda.cuIpcCloseMemHandle(base)
+            libcuda.cuIpcCloseMemHandle(ctypes.c_void_p(source - handle[1]))
+
+    def opened(self, handle: tuple[bytes, int]) -> int:
+        """The address here of memory that another process has given a handle of; an `OSError` if refused."""
+        libcuda, base, (content, offset) = ctypes.CDLL(_LIBCUDA), ctypes.c_void_p(), handle
+        _check(libcuda.cuIpcOpenMemHandle_v2(ctypes.byref(base), _MemoryHandle.from_buffer_copy(content), _LAZY_PEERS))
+        return (base.value or 0) + offset
+
+    def allocated(self, count: int) -> int:
+        """The address of new memory, which is alone in its allocation; an `OSError` if refused."""
+        address = ctypes.c_void_p()
+        _check(ctypes.CDLL(_LIBCUDA).cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(count)))
+        return address.value or 0
+
+    def free(self, address: int) -> None:
+        """Free memory that was `allocated`."""
+        ctypes.CDLL(_LIBCUDA).cuMemFree_v2(ctypes.c_void_p(address))
+
+    def copier(self) -> Callable[[int, int, int], None]:
+        """A function that copies on the default stream, to one address from another so many bytes, without waiting."""
+        copy = ctypes.CDLL(_LIBCUDA).cuMemcpyDtoDAsync_v2
+        copy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+        return lambda target, source, count: _check(copy(target, source, count, None)) if count else None
 
 
 # Devices, through libcuda

@@ -3,19 +3,22 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
-    ".channel": "GarbledError",
+    ".channel": "GarbledError Reader",
     ".child": "Surroundings TerminatedError Threads import_heavy strays",
+    ".confined": "confine",
     ".fork_server": "ForkedProcess ForkRequests ForkServer IdleProcesses fork_servers",
     ".worker_process": "Child WorkerLostError WorkerProcess",
 }
 
 if TYPE_CHECKING:
     from triton_ops.processes.channel import GarbledError as GarbledError
+    from triton_ops.processes.channel import Reader as Reader
     from triton_ops.processes.child import Surroundings as Surroundings
     from triton_ops.processes.child import TerminatedError as TerminatedError
     from triton_ops.processes.child import Threads as Threads
     from triton_ops.processes.child import import_heavy as import_heavy
     from triton_ops.processes.child import strays as strays
+    from triton_ops.processes.confined import confine as confine
     from triton_ops.processes.fork_server import ForkedProcess as ForkedProcess
     from triton_ops.processes.fork_server import ForkRequests as ForkRequests
     from triton_ops.processes.fork_server import ForkServer as ForkServer

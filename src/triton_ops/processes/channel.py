@@ -2,7 +2,8 @@
 
 The code that is tried runs in the other process and can write into every descriptor that is open there. What arrives is
 therefore read as far as it is there, without waiting for more than a time limit, and is taken for a message only if its
-head and its checksum are right. This finds faults; it is no protection from code that wants to deceive.
+head and its checksum are right. This finds faults; it is no protection from code that wants to deceive. Where that is
+feared, this side reads messages with a reader of its own, which makes plain values and runs nothing.
 
 A container that is paused, a job that is suspended and a group that is stopped take no time from any process in them,
 but the system's clocks go on. A limit that passed meanwhile says nothing of the process that is waited for. The clock
@@ -21,7 +22,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton_ops.base import OwnFile
 
@@ -62,8 +63,17 @@ class AwakeClock:
 
 _HEAD = struct.Struct("!4sQI")  # the mark, the number of bytes of the content, and their checksum
 _MARK = b"\xf1\xd5\x0b\x9e"  # unlikely in text
-_MOST_BYTES = 1 << 30  # of an answer
 _PART = 1 << 16
+
+
+class Reader(NamedTuple):
+    """The way to make a message of its bytes, of which there are at most so many."""
+
+    read: Callable[[bytes], Any]
+    most_bytes: int
+
+
+PICKLES = Reader(pickle.loads, 1 << 30)
 
 
 class GarbledError(Exception):
@@ -79,11 +89,11 @@ class Channel:
     """This process's end of a connection: it never waits without a limit, and never reads what is no message.
 
     It closes its files, which may be one. On a `duplex` connection either side sends when it likes, and one
-    thread may send while another one receives.
+    thread may send while another one receives. `reader` makes messages of what arrives.
     """
 
-    def __init__(self, incoming: OwnFile, outgoing: OwnFile, *, duplex: bool = False) -> None:
-        self._in, self._out, self._duplex = incoming, outgoing, duplex
+    def __init__(self, incoming: OwnFile, outgoing: OwnFile, *, duplex: bool = False, reader: Reader = PICKLES) -> None:
+        self._in, self._out, self._duplex, self._reader = incoming, outgoing, duplex, reader
         self._arrived_bytes = bytearray()
         self._unsent: list[memoryview] = []
         # Code that is tried may write half a message, for whose rest a read that blocks would wait without end.
@@ -127,7 +137,7 @@ class Channel:
             if not self._part():
                 raise EOFError
         try:
-            return pickle.loads(content)
+            return self._reader.read(content)
         except Exception as error:
             raise GarbledError(f"an answer that cannot be read: {error!r}") from error
 
@@ -170,7 +180,7 @@ class Channel:
         if len(self._arrived_bytes) < _HEAD.size:
             return None
         _, length, checksum = _HEAD.unpack(self._arrived_bytes[: _HEAD.size])
-        if length > _MOST_BYTES:
+        if length > self._reader.most_bytes:
             raise GarbledError("bytes that are no answer")
         if len(self._arrived_bytes) < _HEAD.size + length:
             return None
@@ -184,14 +194,15 @@ class Channel:
 class ChildsEnd:
     """The other process's end, which waits as long as it takes; one descriptor may serve both ways."""
 
-    def __init__(self, incoming: int, outgoing: int) -> None:
+    def __init__(self, incoming: int, outgoing: int, write: Callable[[Any], bytes] = pickle.dumps) -> None:
+        self._write = write
         for descriptor in (incoming, outgoing):
             os.set_inheritable(descriptor, False)  # a program that is started here shall not hold the connection open
         self._in, self._out = io.BufferedReader(OwnFile(incoming)), OwnFile(outgoing)
 
     def send(self, message: Any) -> None:
         """Send a message."""
-        for part in _framed(message):
+        for part in _framed(message, self._write):
             rest = memoryview(part)
             while rest:
                 rest = rest[os.write(self._out.fileno(), rest) :]
@@ -214,6 +225,6 @@ class ChildsEnd:
                 yield self.receive()
 
 
-def _framed(message: Any) -> tuple[bytes, bytes]:
-    content = pickle.dumps(message)
+def _framed(message: Any, write: Callable[[Any], bytes] = pickle.dumps) -> tuple[bytes, bytes]:
+    content = write(message)
     return _HEAD.pack(_MARK, len(content), zlib.crc32(content)), content

@@ -16,6 +16,7 @@ import io
 import math
 import mmap
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -35,9 +36,10 @@ from triton_ops.base import OwnFile, TemporaryFolder
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes import child
 from triton_ops.processes.apart import Apart
-from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd, GarbledError
+from triton_ops.processes.channel import PICKLES, AwakeClock, Channel, ChildsEnd, GarbledError, Reader
 
 _LINES = 20  # of a worker's output that are kept
+_PART = 1 << 16  # characters that are read at once: a line may never end
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _TAKES_S = 60.0  # for a message to be read
 _EXIT_S = 2.0  # waited for a process that closed its pipe to end
@@ -74,16 +76,17 @@ class Child:
     """This process as the program of a worker, which answers questions until the pipe is closed.
 
     It is made before anything else, and dies with its parent from then on. `packages` are to be imported, and `device`
-    is the one to be readied. One that is `early` was started for a task that may never come.
+    is the one to be readied. One that is `early` was started for a task that may never come. `write` makes bytes of its
+    messages.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[Any], bytes] = pickle.dumps) -> None:
         questions, answers, parent = (int(word) for word in sys.argv[2:5])
         # An early one is given no parent: that is its keeper, whose number nobody knew when the words were written.
         self.die_with(parent or os.getppid())
         self.early = child.Leftovers.own().kept
         self.device, self.packages = sys.argv[5], tuple(sys.argv[6:])
-        self._pid, self._end = os.getpid(), ChildsEnd(questions, answers)
+        self._pid, self._end = os.getpid(), ChildsEnd(questions, answers, write)
         self.receive, self.messages = self._end.receive, self._end.messages
 
     step = StepStarted  # the message that a step begins
@@ -144,7 +147,8 @@ class WorkerProcess:
 
     It imports packages before the first question, since that takes seconds, and readies a GPU meanwhile, `cuda` or
     `cuda:N`; no other device is readied. It runs the `main` of the module `program`, with `changes` of its environment.
-    One that is `duplex` is not asked: each side sends messages when it likes.
+    One that is `duplex` is not asked: each side sends messages when it likes. It has the `files` open under their
+    numbers, and `reader` makes messages of its bytes.
     `DeviceError` if no process can be started here.
 
     With `early_s` it is early, for a question that may never come: it is no child of this process, no thread of this
@@ -153,7 +157,7 @@ class WorkerProcess:
 
     def __init__(
         self, imports: Sequence[str] = (), device: str = "", *, program: str, changes: Mapping[str, str] = _NOTHING,
-        duplex: bool = False, early_s: float = 0.0,
+        duplex: bool = False, early_s: float = 0.0, files: Sequence[int] = (), reader: Reader = PICKLES,
     ) -> None:  # fmt: skip
         self._family, self._temporary = child.new_mark(), TemporaryFolder()
         self._listener: threading.Thread | None = None
@@ -162,7 +166,8 @@ class WorkerProcess:
         failures = (OSError, RuntimeError)  # the latter where no thread can be started
         with DeviceError.when("no process can be started", hint, *failures), contextlib.ExitStack() as undo:
             undo.callback(self._temporary.remove)
-            self._channel = Channel(*self._start(undo, program, device, imports, changes, early_s), duplex=duplex)
+            ends = self._start(undo, program, device, imports, changes, early_s, files)
+            self._channel = Channel(*ends, duplex=duplex, reader=reader)
             undo.pop_all()
         self.equipment = tuple(imports), device
         self._question_begun: Any = None
@@ -170,7 +175,7 @@ class WorkerProcess:
 
     def _start(
         self, undo: contextlib.ExitStack, program: str, device: str, imports: Sequence[str],
-        changes: Mapping[str, str], early_s: float,
+        changes: Mapping[str, str], early_s: float, files: Sequence[int],
     ) -> tuple[OwnFile, OwnFile]:  # fmt: skip
         """Start the process, and the thread that reads its output; the files of its connection.
 
@@ -183,6 +188,7 @@ class WorkerProcess:
             questions_out, questions = _pipe(theirs, undo, large=True)
             lines, lines_in = _pipe(undo, theirs)
             there, output = (questions_out.fileno(), answers_in.fileno()), lines_in.fileno()
+            passed = (*there, *files)
             leftovers = child.Leftovers(self._family, self._temporary.path)
             words = (*there, 0 if early_s else os.getpid(), device, *imports)
             # On a GPU torch need not look for further backends among all packages.
@@ -191,14 +197,14 @@ class WorkerProcess:
             self._lines: deque[str] = deque(maxlen=_LINES)
             if early_s:
                 self._process: subprocess.Popen[bytes] | Apart = Apart(
-                    program, *words, leftovers=leftovers, life_s=early_s, output=output, files=there,
+                    program, *words, leftovers=leftovers, life_s=early_s, output=output, files=passed,
                     env=environment(starting=True),
                 )  # fmt: skip
                 self._unheard, self._environment = lines, environment
             else:
                 command = child.command(program, *words, leftovers=leftovers)
                 self._listen(lines, lambda: subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=there,
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=passed,
                     env=environment(), start_new_session=True,
                 ))  # fmt: skip
         # The last callback is called first: the process is killed, and then waited for.
@@ -303,6 +309,12 @@ class WorkerProcess:
         """The next message of the process, or None if there is none in so many seconds; `WorkerLostError` as `ask`."""
         return self._answer(AwakeClock(), _TAKES_S, _TAKES_S, _TAKES_S) if self._channel.arrives(seconds) else None
 
+    def pause(self, paused: bool) -> None:
+        """Stop the processes of the worker's group, or have them go on."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGSTOP if paused else signal.SIGCONT)
+
     def kill(self) -> None:
         """Kill the worker and the processes that it has started."""
         if self._process.returncode is None:  # not yet waited for, so no other process can have its number
@@ -381,7 +393,7 @@ class WorkerProcess:
             return
         text = io.TextIOWrapper(io.BufferedReader(lines), encoding="utf-8", errors="replace")
         with text, contextlib.suppress(BrokenPipeError):  # closed by the program
-            for line in text:
+            for line in iter(partial(text.readline, _PART), ""):
                 self._lines.append(" ".join(line.split())[:200])
         with contextlib.suppress(AttributeError, ChildProcessError):  # macOS before Python 3.13; it has been waited for
             os.waitid(os.P_PID, started.result().pid, os.WEXITED | os.WNOWAIT)  # its output may end before it

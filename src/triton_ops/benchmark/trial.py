@@ -1,0 +1,328 @@
+"""A candidate in a confined process of its own, which is given inputs and whose results are judged and timed here.
+
+Neither the reference nor its results, nor the checker, nor a clock that counts is in the memory of that process. It
+sees the inputs of a block when the block's time begins: the time is from before they are copied to its arena until its
+results are copied from the other one. What it answers is read as plain values, whose places in the arena are checked.
+The files are sealed, so that it can neither shorten the results' arena nor change the inputs'.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import mmap
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from triton_ops.backend import Arguments, Packed
+from triton_ops.base import Host, OwnFile, escaped
+from triton_ops.benchmark.trial_child import (
+    Answer,
+    Block,
+    Clones,
+    Done,
+    Layout,
+    Leaf,
+    Look,
+    Named,
+    Place,
+    Plain,
+    Ready,
+    Refused,
+    Seen,
+    Several,
+    Task,
+    UnusableError,
+)
+from triton_ops.exceptions import DeviceError
+from triton_ops.processes import Reader, Surroundings, WorkerLostError, WorkerProcess
+from triton_ops.typed import TypedTarget
+
+with contextlib.suppress(ImportError):  # not on Windows, where no process is started
+    import fcntl
+
+_PROGRAM = "triton_ops.benchmark.trial_child"
+_PURPOSE = "trying a candidate"
+_READER = Reader(msgspec.msgpack.Decoder(Answer).decode, 1 << 24)
+_LONGEST_TEXT = 400
+_FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE: only memory that is mapped here already can be written; Linux 5.1
+_LEAST_BYTES = 1 << 30  # for a process with torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialLimits:
+    """The limits of a trial process.
+
+    `start_s` is for its start and for the import of the candidate, `call_s` for one block; `memory_bytes` is the most
+    that it may allocate, and None half of what is free.
+    """
+
+    start_s: float = 60.0
+    call_s: float = 20.0
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockResult:
+    """A block of calls: its time as seen here, its results in memory of this process, and what the child saw.
+
+    `inside_ns` is what the child says that the calls took. `changed` names for each call the arguments that were
+    changed though they are no outputs; `aliases` for each call and each tensor of its result the arguments and other
+    results that it shares memory with. `refused` says why there are no results, and is of a `kind`: raised, hung,
+    ended, memory, type, start.
+    """
+
+    wall_ns: int = 0
+    inside_ns: int = 0
+    results: tuple[Any, ...] = ()
+    changed: tuple[tuple[str, ...], ...] = ()
+    aliases: tuple[tuple[tuple[str, ...], ...], ...] = ()
+    refused: str = ""
+    kind: Literal["", "raised", "hung", "ended", "memory", "type", "start"] = ""
+
+
+_Asked = TypeVar("_Asked", Ready, Done, Seen)
+
+
+class TrialProcess:
+    """A candidate in a process of its own, which is ended with all that it has started when the context ends.
+
+    Arguments and results have `arena_bytes` each. `outputs` are the arguments that a call writes: by name, or by number
+    where they are passed by position. A result is then what the call returns, and after it the outputs, as a tuple.
+    Names of arguments are such names or numbers, and `x[0]` of what is in a container.
+
+    Raises:
+        DeviceError: No process or memory can be had here.
+        KernelTypeError: The candidate cannot be sent to another process.
+    """
+
+    def __init__(
+        self, candidate: TypedTarget | Callable[..., Any], *, device: str, outputs: tuple[str, ...] = (),
+        limits: TrialLimits = TrialLimits(), arena_bytes: int,
+    ) -> None:  # fmt: skip
+        packed = Packed.of(candidate).content
+        self._own = _Confined(packed, device, outputs, limits, arena_bytes)
+        self._empty = _Confined(None, device, (), limits, arena_bytes)
+
+    def __enter__(self) -> TrialProcess:
+        self._own.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self._own, self._empty):
+            each.end()
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """What this system cannot keep from the candidate, in words; known after the first block."""
+        return self._own.lacking
+
+    def run(self, calls: Sequence[Arguments]) -> BlockResult:
+        """The block of these calls; what the candidate does raises nothing here.
+
+        A process that was lost is started again.
+        """
+        try:
+            return self._own.block(calls)
+        except _RefusedError as error:
+            return error.result
+
+    def echo(self, calls: Sequence[Arguments], results: Sequence[Any]) -> int:
+        """Nanoseconds of a block with these calls and results in which nothing is called.
+
+        It is in another process, which runs no code of the candidate, and starts at the first echo.
+        """
+        try:
+            self._empty.hold(results)
+            return self._empty.block(calls, "echo").wall_ns
+        except _RefusedError as error:
+            raise DeviceError(f"a block without calls has failed: {error.result.refused}") from error
+
+
+class _RefusedError(Exception):
+    """The child gave no results; `result` says why."""
+
+    def __init__(self, text: str, kind: Any) -> None:
+        super().__init__(text)
+        self.result = BlockResult(refused=escaped(text)[:_LONGEST_TEXT], kind=kind)
+
+
+class _Arena:
+    """Memory that a child sees as well; on a CPU a file without a name, which has its size for good."""
+
+    def __init__(self, place: Place, size: int, *, written_here: bool) -> None:
+        self._undo = contextlib.ExitStack()
+        with DeviceError.when("no memory can be shared with a trial process", "", OSError, AttributeError):
+            if place.on_gpu:
+                self.address = place.gpu.allocated(size)
+                self._undo.callback(place.gpu.free, self.address)
+                self.passed: Any = place.gpu.handle(self.address)
+                self.files: tuple[int, ...] = ()
+            else:
+                self._map(size, written_here)
+
+    def close(self) -> None:
+        self._undo.close()
+
+    def _map(self, size: int, written_here: bool) -> None:
+        file = OwnFile(os.memfd_create("triton-ops-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+        self._undo.callback(file.close)
+        os.ftruncate(file.fileno(), size)
+        self._mapped = mmap.mmap(file.fileno(), size)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(file.fileno(), fcntl.F_ADD_SEALS, seals | (_FUTURE_WRITE if written_here else 0))
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapped))
+        self.passed, self.files = file.fileno(), (file.fileno(),)
+
+
+class _Confined:
+    """A child with its arenas, which is started when it is needed."""
+
+    def __init__(
+        self, candidate: bytes | None, device: str, outputs: tuple[str, ...], limits: TrialLimits, arena_bytes: int
+    ) -> None:
+        self._candidate, self._outputs, self._limits = candidate, outputs, limits
+        self._device, self._size = device, -(-arena_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._process: WorkerProcess | None = None
+        self._task: Task | None = None  # until it is answered
+        self.lacking: tuple[str, ...] = ()
+
+    def start(self) -> None:
+        """Start the child, if there is none, without waiting for it."""
+        if self._process is not None:
+            return
+        self._place = Place(self._device)
+        self._undo = contextlib.ExitStack()
+        arenas = [_Arena(self._place, self._size, written_here=here) for here in (True, False)]
+        for arena in arenas:
+            self._undo.callback(arena.close)
+        self._inputs, self._results = arenas
+        self._memory, address = self._place.room("torch" if self._place.on_gpu else "array", self._size + mmap.PAGESIZE)
+        self._snapshot = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE  # begins as an arena does
+        self._process = WorkerProcess(
+            device=self._device if self._place.on_gpu else "", program=_PROGRAM, reader=_READER,
+            files=(*self._inputs.files, *self._results.files),
+        )  # fmt: skip
+        self._undo.callback(self._process.kill)
+        self._task = Task(
+            candidate=self._candidate, device=self._device, outputs=self._outputs,
+            memory_bytes=self._limits.memory_bytes or max((Host.available_bytes() or 0) // 2, _LEAST_BYTES),
+            arenas=(self._inputs.passed, self._results.passed), arena_bytes=self._size,
+            imports=tuple(name for name in ("torch", "numpy") if name in sys.modules),
+            surroundings=Surroundings.here(),
+        )  # fmt: skip
+        self._process.begin(self._task)
+
+    def end(self) -> None:
+        """End the child, and give up the arenas."""
+        if self._process is not None:
+            self._process = None
+            self._undo.close()
+
+    def hold(self, results: Sequence[Any]) -> None:
+        """Have the child hold results, to write them in place of those of calls."""
+        self.block([Arguments((result,)) for result in results], "hold")
+
+    def block(self, calls: Sequence[Arguments], way: Literal["call", "hold", "echo"] = "call") -> BlockResult:
+        """A block of calls; `_RefusedError` where it has no results."""
+        process = self._ready()
+        layout = Layout(self._place, self._size)
+        try:
+            question = Block(calls=[layout.arguments(call) for call in calls], pieces=layout.pieces, way=way)
+        except UnusableError as error:
+            raise _RefusedError(f"the arguments are {error}", "memory") from error
+        process.pause(False)
+        begin_ns = time.perf_counter_ns()
+        layout.copy(self._inputs.address)
+        self._place.wait()
+        done = self._asked(question, Done, self._limits.call_s, "block")
+        used = min(done.used, self._size)
+        self._place.copy(self._snapshot, self._results.address, used)
+        self._place.wait()
+        wall_ns = time.perf_counter_ns() - begin_ns
+        if way != "call":
+            return BlockResult(wall_ns=wall_ns)
+        seen = self._asked(Look(), Seen, self._limits.call_s, "block")
+        process.pause(True)
+        return BlockResult(
+            wall_ns=wall_ns, inside_ns=done.inside_ns, results=self._results_of(done, len(calls), used),
+            changed=tuple(map(tuple, seen.changed)),
+            aliases=tuple(tuple(map(tuple, each)) for each in seen.aliases),
+        )  # fmt: skip
+
+    def _ready(self) -> WorkerProcess:
+        """The child with its candidate loaded."""
+        self.start()
+        assert self._process is not None
+        if (task := self._task) is not None:
+            self._task = None
+            self.lacking = tuple(self._asked(task, Ready, self._limits.start_s, "start").lacking)
+        return self._process
+
+    def _asked(self, question: Any, kind: type[_Asked], limit_s: float, step: str) -> _Asked:
+        """The answer to a question; `_RefusedError` if it is refused, or the child is lost, which is then ended."""
+        assert self._process is not None
+        starts = isinstance(question, Task)
+        try:
+            answer = self._process.ask(question, limit_s, {}, step, lambda each: isinstance(each, kind | Refused))
+        except WorkerLostError as error:
+            self.end()
+            raise _RefusedError(str(error), "start" if starts else "hung" if error.hung else "ended") from error
+        if isinstance(answer, Refused):
+            if starts:
+                self.end()
+            else:
+                self._process.pause(True)
+            raise _RefusedError(answer.text, "start" if starts else answer.kind)
+        return answer  # type: ignore[no-any-return]
+
+    def _results_of(self, done: Done, count: int, used: int) -> tuple[Any, ...]:
+        if len(done.results) != count:
+            raise _RefusedError(f"{len(done.results)} results of {count} calls are told", "ended")
+        try:
+            values = _Values(self._place, self._snapshot, used)
+            return tuple(values.of(node) for node in done.results)
+        except UnusableError as error:
+            raise _RefusedError(f"its results are not what it tells: {error}", "type") from error
+
+
+class _Values:
+    """The results that a child tells of, cloned from a snapshot of its arena, of which so many bytes are used.
+
+    Together they may be no larger than that, in memory or in elements: a tensor of stride 0 may claim any shape.
+    """
+
+    def __init__(self, place: Place, snapshot: int, used: int) -> None:
+        self._place, self._snapshot, self._used = place, snapshot, used
+        self._left = [used, used]
+
+    def of(self, node: Any) -> Any:
+        """The value of a node; `UnusableError` if it is none that can be."""
+        if isinstance(node, Plain):
+            return node.value
+        if isinstance(node, Several):
+            values = [self.of(item) for item in node.items]
+            return values if node.kind == "list" else tuple(values)
+        if isinstance(node, Named):
+            return {name: self.of(item) for name, item in node.items.items()}
+        low, high = self._checked(node)
+        return Clones(self._place, self._snapshot, [(low, high - low)]).take(node)
+
+    def _checked(self, leaf: Leaf) -> tuple[int, int]:
+        """The bytes of a leaf."""
+        if len(leaf.shape) != len(leaf.strides):
+            raise UnusableError("a shape has other strides")
+        item, (low, high) = leaf.item_bytes, leaf.reach
+        whole = leaf.library != "torch" or all(step >= 0 and step % item == 0 for step in (leaf.at, *leaf.strides))
+        sizes = high - low, math.prod(leaf.shape) * item
+        self._left = [left - size for left, size in zip(self._left, sizes, strict=True)]
+        if not (whole and low >= 0 and high <= self._used and min(self._left) >= 0):
+            raise UnusableError(f"shape {leaf.shape} with strides {leaf.strides} does not lie in {self._used} bytes")
+        return low, high
