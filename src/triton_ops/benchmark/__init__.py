@@ -7,6 +7,7 @@ _NAMES = {
     ".call_profile": "Advice profile_of",
     ".checking": "Check check",
     ".command_bench": "bench_command",
+    ".command_check": "check_command",
     ".comparing": "Comparison compare",
     ".correctness": "CorrectnessVerifier verify_fp8_accuracy verify_nan_inf_propagation",
     ".judging": "judged_call",
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.checking import Check as Check
     from triton_ops.benchmark.checking import check as check
     from triton_ops.benchmark.command_bench import bench_command as bench_command
+    from triton_ops.benchmark.command_check import check_command as check_command
     from triton_ops.benchmark.comparing import Comparison as Comparison
     from triton_ops.benchmark.comparing import compare as compare
     from triton_ops.benchmark.correctness import CorrectnessVerifier as CorrectnessVerifier

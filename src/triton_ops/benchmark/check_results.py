@@ -269,8 +269,8 @@ class Examination:
                 return self.question.golden(block[call]).difference(results)
             if same_bits(results, low):
                 return None
-            rule = {"tolerance": self.question.tolerance, "check": self.question.check}
-            return ReferenceResults.of_own(low, dtypes, **rule).difference(results)
+            rule = self.question.tolerance, self.question.check
+            return ReferenceResults.of_own(low, dtypes, *rule).difference(results)
 
         fault = fault_of(found, own, right)
         return None if fault is None else replace(_fault(fault, asked), timed=True)

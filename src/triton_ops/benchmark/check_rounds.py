@@ -129,15 +129,16 @@ class TimedRounds:
     def run(self, seconds: float) -> Race:
         """The outcome after some seconds at most; `FaultError` at the first wrong result."""
         self._calibrate()
-        arms = tuple(Arm(Sampler.of_taken(partial(self._taken, name), self._calls)) for name in Sides.NAMES)
+        first, second, twin = (Arm(Sampler.of_taken(partial(self._taken, name), self._calls)) for name in Sides.NAMES)
         policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds, zone=ZONE, chance=_CHANCE)
         timer, rng = HostTimer.for_processes(self._device), random.Random(secrets.randbits(64))
         rounds, _ = Rounds.guarded(timer, self._device, rng=rng)
-        outcome = rounds.duel(arms, policy)
+        outcome = rounds.duel((first, second, twin), policy)
         self._check()
-        reference, candidate, _ = (statistics.median(arm.values_ms) for arm in arms)
-        rounds_run = len(arms[0].visits)
-        return Race(outcome, reference, candidate, self._outside(), self._calls, rounds_run, self._moved_bytes)
+        reference_ms, candidate_ms = (statistics.median(arm.values_ms) for arm in (first, second))
+        return Race(
+            outcome, reference_ms, candidate_ms, self._outside(), self._calls, len(first.visits), self._moved_bytes
+        )
 
     def _calibrate(self) -> None:
         """Find the number of calls in a block, and what a block costs without them; blocks look as they do later."""

@@ -100,12 +100,11 @@ class Check:
 
 def over_all(races: Sequence[Race]) -> tuple[Verdict, Interval]:
     """The verdict over all shapes, and the mean of the gains; shapes that disagree leave it undecided."""
-    errors = [gain.margin for race in races for gain in (race.gain,)]
-    centre, margin = sum(race.gain.centre for race in races) / len(races), math.hypot(*errors) / len(races)
-    low = min(centre - margin, sum(race.gain.low for race in races) / len(races))
-    high = max(centre + margin, sum(race.gain.high for race in races) / len(races))
-    verdicts = {race.verdict for race in races}
-    whole = Interval(centre, low, high)
+    gains, count = [race.gain for race in races], len(races)
+    centre = sum(gain.centre for gain in gains) / count
+    below, above = (math.hypot(*(gain.centre - end for gain, end in zip(gains, ends, strict=True))) / count
+                    for ends in ([gain.low for gain in gains], [gain.high for gain in gains]))  # fmt: skip
+    whole, verdicts = Interval(centre, centre - below, centre + above), {race.verdict for race in races}
     if len(verdicts) == 1:
         return verdicts.pop(), whole  # type: ignore[return-value]
     for verdict, way in (("faster", whole.low > 0), ("slower", whole.high < 0)):
@@ -218,15 +217,14 @@ class _Asked:
         place = next((str(each.device) for each in self.given.tensors()), None)
         place = "cpu" if self.arrays or any(map(Arguments.is_array, self.given.positional)) else place
         where = device_for(device or place, "any" if operation is None else operation.device, self.names[1])
-        right = loaded if operation is None else operation.reference
+        right: Any = loaded if operation is None else operation.reference
         forms = tuple(self._forms(loaded))
-        own = {} if operation is None else {"tolerance": operation.tolerance, "check": operation.check}
+        rule = (None, None) if operation is None else (operation.tolerance, operation.check)
         return Question(
             candidate=self.candidate, against=self.against, right=right, forms=forms, device=where,
             outputs=() if operation is None else tuple(operation.kernel.outputs),
             written=_written(right, forms[0], where) if operation is None else (),
-            tolerance=Tolerance.of(tolerance if tolerance is not None else own.get("tolerance")),
-            check=check or own.get("check"),
+            tolerance=Tolerance.of(tolerance if tolerance is not None else rule[0]), check=check or rule[1],
         )  # fmt: skip
 
     def _check_apart(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from triton_ops.base import NamedFile
-from triton_ops.benchmark.checking import Check, Fault, ShapeCheck, check
+from triton_ops.benchmark.checking import Check, ShapeCheck, check
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import TuneOptions
 from triton_ops.terminal import ExitCode, Facts, only_data_on_stdout, option
@@ -78,12 +78,12 @@ def _read_shapes(path: Path) -> list[str]:
 def facts_of(found: Check) -> Facts:
     """A check for a terminal, Markdown and JSON, with its exit code."""
     facts = Facts("check", _as_json(found))
-    facts.text(str(found), found.verdict, bold=True)
+    facts.text(str(found), bold=True)
     if found.shapes:
         facts.table(_HEADER, [_row(shape) for shape in found.shapes], _HEADER[2:])
-    facts.text("; ".join(found.tried), "tried")
+    facts.text("; ".join(found.tried), "Tried: ")
     if found.refused:
-        facts.text("; ".join(found.refused), "refused")
+        facts.text("; ".join(found.refused), "Refused: ")
     for note in found.notes:
         facts.tell(note, "note", "yellow")
     facts.code = _CODES.get(found.verdict, ExitCode.DONE)
@@ -101,8 +101,8 @@ def _as_json(found: Check) -> dict[str, Any]:
     rest = {name: list(getattr(found, name)) for name in ("suspicion", "tried", "refused", "notes")}
     return {
         "verdict": found.verdict, "candidate": found.names[0], "reference": found.names[1],
-        **_speedup(found.speedup), "shapes": shapes, "fault": _fault(found.fault), "needed": found.needed,
-        "verified": found.verified, **rest,
+        **_speedup(found.speedup), "shapes": shapes, "fault": found.fault and asdict(found.fault),
+        "needed": found.needed, "verified": found.verified, **rest,
     }  # fmt: skip
 
 
@@ -110,10 +110,3 @@ def _speedup(speedup: Interval | None) -> dict[str, Any]:
     if speedup is None:
         return {"speedup": None, "interval": None}
     return {"speedup": speedup.centre, "interval": [speedup.low, speedup.high]}
-
-
-def _fault(fault: Fault | None) -> dict[str, Any] | None:
-    if fault is None:
-        return None
-    place = {"index": None, "value": None, "right": None, "allowed": None}
-    return {**asdict(fault), "place": {**place, **asdict(fault.place)} if fault.place else None}

@@ -621,7 +621,8 @@ def test_a_difference_names_the_first_element_that_is_off(tolerance, allowed):
     bad[11, 2, 64], bad[30, 0, 1] = 3.0, 1e3
     place = difference(bad, expected(golden.float(), golden, None, Standard(tolerance=tolerance))).place
     assert (place.index, place.value) == ((11, 2, 64), 3.0)
-    assert place.right == pytest.approx(float(golden[11, 2, 64])) and 0 < place.allowed < allowed
+    assert place.right == pytest.approx(float(golden[11, 2, 64]))
+    assert 0 < place.allowed < allowed
 
 
 def test_a_difference_of_integers_names_the_first_and_one_of_shapes_no_element():
