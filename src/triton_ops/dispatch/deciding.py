@@ -47,6 +47,7 @@ from triton_ops.dispatch.ladder import (
     ladder_of,
     left_undecided,
     policy_of,
+    word_or,
 )
 from triton_ops.dispatch.triton_autotuner import from_triton
 from triton_ops.exceptions import (
@@ -116,7 +117,7 @@ class Meeting:
 
 def meeting() -> Meeting | None:
     """Place at which the processes of this job meet; None if there is one process, or each decides alone."""
-    if "torch.distributed" not in sys.modules or not _agrees():
+    if "torch.distributed" not in sys.modules or word_or("off", settings.ranks, "each process decides alone") == "off":
         return None
     distributed = require("torch.distributed", "agreeing on winners")
     if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() < 2:
@@ -125,15 +126,6 @@ def meeting() -> Meeting | None:
     # and then wait for each other without end: flashinfer-ai/flashinfer#3186.
     store = require("torch.distributed.distributed_c10d", "agreeing on winners")._get_default_store()
     return Meeting(store, distributed.get_rank())
-
-
-def _agrees() -> bool:
-    """Tell whether winners are agreed on; a wrong word in the environment is one warning, since a launch must go on."""
-    try:
-        return settings.ranks() != "off"
-    except SettingsError as error:
-        warn_once(f"{error}; each process decides alone")
-        return False
 
 
 def _read(text: bytes) -> Found | str:

@@ -516,6 +516,7 @@ def tune_request(request: TuneRequest, options: TuneOptions, **place: object) ->
 TUNE, RACE, EXPECTED, BACKGROUND, DEFAULT, ERROR, QUEUE = settings.ON_MISS
 MEASURING = (TUNE, RACE, EXPECTED)  # in a launch
 MAY_MEASURE = (*MEASURING, BACKGROUND)
+_DEFAULTS = "launches without a known winner run their default config"
 
 
 @contextmanager
@@ -545,9 +546,9 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     An environment that holds no policy counts as `default`, with one warning: a launch is no place for its error. So
     does `tune` where what a tune needs is not installed.
     """
-    policy = within() or argument or _of_environment() or otherwise
+    policy = within() or argument or word_or(DEFAULT, settings.on_miss, _DEFAULTS) or otherwise
     if policy in MAY_MEASURE and (missing := MissingDependencyError.of_extra("tune", "a tune")):
-        warn_once(f"{missing}; launches without a known winner run their default config")
+        warn_once(f"{missing}; {_DEFAULTS}")
         policy = DEFAULT
     confined = _sources.limits.most or (DEFAULT if settings.replay() is not None else None)
     if confined is None:
@@ -557,12 +558,13 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     return DEFAULT if policy in MAY_MEASURE else policy
 
 
-def _of_environment() -> str | None:
+def word_or(otherwise: str, setting: Callable[[], str | None], consequence: str) -> str | None:
+    """A word of the environment; where it is not allowed, one warning and `otherwise`: a launch must go on."""
     try:
-        return settings.on_miss()
+        return setting()
     except SettingsError as error:
-        warn_once(f"{error}; launches without a known winner run their default config")
-        return DEFAULT
+        warn_once(f"{error}; {consequence}")
+        return otherwise
 
 
 def capturing() -> bool:

@@ -241,7 +241,8 @@ class AutoSearch:
         return int(first[farthest(self._rows(first), self._known_rows(), self._random)])
 
     def _rows(self, at: NDArray[np.intp]) -> Floats:
-        return self._columns.rows(self._open_configs.rows[at], self._estimator.compiled_at(self._open_configs)[at])
+        compiled_at = self._columns.places([self._open_configs.configs[each] for each in at])
+        return self._columns.rows(self._open_configs.rows[at], compiled_at)
 
     def _known_rows(self) -> Floats:
         configs = [*self._trials, *self._pending]

@@ -30,10 +30,8 @@ class Descent(RandomSearch, ABC):
 
     def __init__(self, space: ConfigSpace, seed: int, starts: int, first: Sequence[Config] = ()) -> None:
         super().__init__(space, seed)
-        self._starts = self._random_starts = starts
+        self._starts, self._random_starts = 0 if first else starts, starts
         self._first = iter(first)
-        if first:
-            self._starts = 0
         self._best: Trial | None = None
         self._around: Iterator[Config] = iter(())
 
@@ -51,13 +49,12 @@ class Descent(RandomSearch, ABC):
     def _next(self) -> Config | None:
         if (first := self._first_of(self._first)) is not None:
             return first
-        if self._starts > 0:
-            self._starts -= 1
-            return super()._next()
-        if (config := self._first_of(self._around)) is None:  # nothing around is better: start again
-            self._starts, self._best, self._around = self._random_starts - 1, None, iter(())
-            return super()._next()
-        return config
+        if not self._starts:
+            if (config := self._first_of(self._around)) is not None:
+                return config
+            self._starts, self._best = self._random_starts, None  # nothing around is better: start again
+        self._starts -= 1
+        return super()._next()
 
     @abstractmethod
     def _neighbours(self, config: Config, before: Config | None) -> Iterator[Config]:

@@ -70,8 +70,6 @@ class GainEstimator:
         self._prior_costs: Floats = np.zeros((0, len(priors)))  # of the open configs
         self._edition = -1
         self._priced = 0  # number of compiled configs whose new costs are in `_prior_costs`
-        self._compiled_at: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
-        self._placed_count = 0  # number of compiled configs in `_compiled_at`
 
     def learn(self, trials: Sequence[Trial], priors: int | None = None) -> None:
         """Learn `trials`, at least two of them ok, in place of all before, with so many of the priors; None is all."""
@@ -106,7 +104,7 @@ class GainEstimator:
     def gains(self, open_configs: OpenConfigs, at: NDArray[np.intp], pending: Iterable[Config]) -> ExpectedGains:
         """The expected gains of the configs at the positions `at` of `open_configs`, while `pending` are tried."""
         costs = self.prior_costs(open_configs)[at]
-        compiled_at = self.compiled_at(open_configs)[at]
+        compiled_at = self._columns.places([open_configs.configs[each] for each in at])
         rows = self._features(open_configs.rows[at], compiled_at, costs)
         mean, doubt = self._surrogate.predict(rows)
         gains = ExpectedGains(
@@ -137,16 +135,6 @@ class GainEstimator:
                 [self._prior_costs, self._priors.columns(open_configs.configs[len(self._prior_costs) :])]
             )
         return self._prior_costs
-
-    def compiled_at(self, open_configs: OpenConfigs) -> NDArray[np.intp]:
-        """The position of each config of `open_configs` among the compiled configs; -1 if it was not compiled."""
-        if len(self._compiled_at) < len(open_configs.configs):
-            self._compiled_at, self._placed_count = np.full(len(open_configs.configs), -1, dtype=np.intp), 0
-        for number, config in enumerate(self._columns.configs[self._placed_count :], self._placed_count):
-            if (at := open_configs.place(config)) is not None:
-                self._compiled_at[at] = number
-        self._placed_count = len(self._columns.configs)
-        return self._compiled_at
 
     def _features(self, rows: Floats, compiled_at: NDArray[np.intp], costs: Floats) -> Floats:
         return np.hstack([self._columns.rows(rows, compiled_at), self._priors.features(costs)[:, self._slice]])

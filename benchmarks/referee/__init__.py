@@ -1,0 +1,1 @@
+"""Candidates for a referee: planted cheats, honest candidates, and references against themselves."""

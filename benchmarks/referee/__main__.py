@@ -1,0 +1,75 @@
+"""What a referee is asked: planted cheats, honest candidates, and references against themselves.
+
+    python -m benchmarks.referee --list               the counts by family
+    python -m benchmarks.referee --show --out FILE    what a naive check says of each cheat, and whether it was shown
+
+A referee may answer a case only by one of its `answers`. `cases.py` and `planted.py` have them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.correctness.verdict_kernels import ATTENTION_FAULTS, MATMUL_FAULTS
+from benchmarks.document import headed, parser_of, save
+from benchmarks.referee import shown
+from benchmarks.referee.cases import even_cases, honest_cases
+from benchmarks.referee.planted import Cheat, cheats
+
+
+def listing() -> Iterator[str]:
+    """The counts by family of cheats, and by task."""
+    families = Counter(Path(cheat.candidate).parts[-1].partition(".")[0] for cheat in cheats())
+    yield from _part("planted cheats", families)
+    yield from _part("honest cases", Counter(case.task.name for case in honest_cases()))
+    yield from _part("references against themselves", Counter(case.task.name for case in even_cases()))
+    yield f"{len(ATTENTION_FAULTS) + len(MATMUL_FAULTS)} faults of kernels, in benchmarks.correctness.verdict_kernels"
+
+
+def _part(title: str, counts: Counter[str]) -> Iterator[str]:
+    yield f"{sum(counts.values())} {title}"
+    yield from (f"  {count:3} {name}" for name, count in counts.items())
+
+
+def row_of(cheat: Cheat) -> dict[str, Any]:
+    """What a naive check and a careful look say of a cheat, each in a process of its own."""
+    return {
+        "cheat": cheat.candidate,
+        "task": cheat.task.name,
+        "what": cheat.what,
+        "answers": cheat.answers,
+        "naive_speedup": shown.in_child(shown.naive_check, cheat),  # a text is what it raised; None is a wrong result
+        "shown_by": cheat.shown_by,
+        "shown": shown.in_child(getattr(shown, cheat.shown_by), cheat),
+        "fools": cheat.fools or "a naive check",
+    }
+
+
+def main() -> int:
+    """Print what is asked for; 1 if a cheat was not shown to be one."""
+    parser = parser_of(__doc__)
+    wanted = parser.add_mutually_exclusive_group(required=True)
+    wanted.add_argument("--list", action="store_true", help="counts of what there is")
+    wanted.add_argument("--show", action="store_true", help="try each cheat")
+    options = parser.parse_args()
+    if options.list:
+        print("\n".join(listing()))
+        return 0
+    torch.set_num_threads(1)  # threads of this process would be missing in its forks
+    rows = []
+    for cheat in cheats():
+        rows.append(row_of(cheat))
+        print(f"{cheat.name:22}{rows[-1]['naive_speedup']!s:.6} {cheat.shown_by} {rows[-1]['shown']}", flush=True)
+    if options.out:
+        save(options.out, headed("python -m benchmarks.referee --show", options.commit, rows=rows))
+    return 0 if all(row["shown"] is True for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

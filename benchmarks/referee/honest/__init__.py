@@ -1,0 +1,1 @@
+"""Honest candidates: a file for each task, of which each function is one."""
