@@ -224,7 +224,8 @@ def _library(content: Any) -> Any:
 
 
 RENEWED = ("the second half new", "the first half new")
-SPECIAL = {"a NaN": _one_nan, "infinities": _infinities}
+INFINITIES = "infinities"
+SPECIAL = {"a NaN": _one_nan, INFINITIES: _infinities}
 """Values for which a reference's own rule may not be meant."""
 VALUES: dict[str, Callable[[Any, random.Random], None]] = {
     "outliers": _outliers, "large rows": _large_rows, "denormal rows": _denormal_rows, "ties": _ties, **SPECIAL,

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from triton_ops.backend import Arguments, CandidateError
 from triton_ops.base import require
 from triton_ops.benchmark.check_inputs import (
+    INFINITIES,
     LAYOUTS,
     RENEWED,
     SPECIAL,
@@ -93,20 +94,23 @@ def fault_of(
     return None
 
 
-def as_spread(results: Sequence[Any], own: Sequence[Any]) -> list[Any]:
+def as_spread(results: Sequence[Any], own: Sequence[Any], values: str) -> list[Any]:
     """Results in which a NaN, or what is not finite where the reference's is not, counts as the reference's.
 
-    Other algorithms may spread a NaN further, and none may lose it.
+    Other algorithms may spread a NaN of the inputs further, and none may lose it. Where one comes of infinities alone,
+    such as of their difference, the order of steps decides, so that any result is right.
     """
-    return [_spread(*pair) for pair in zip(results, own, strict=False)] + list(results[len(own) :])
+    of_infinities = values == INFINITIES
+    return [_spread(*pair, of_infinities) for pair in zip(results, own, strict=False)] + list(results[len(own) :])
 
 
-def _spread(result: Any, own: Any) -> Any:
+def _spread(result: Any, own: Any, of_infinities: bool) -> Any:
     numbers = all(hasattr(each, "dtype") and "float" in str(each.dtype) for each in (result, own))
     if not numbers or result.shape != own.shape or result.dtype != own.dtype or type(result) is not type(own):
         return result
     library = require("torch" if Arguments.is_tensor(result) else "numpy", "judging")
     free = library.isnan(result) | ~(library.isfinite(result) | library.isfinite(own))
+    free = free | library.isnan(own) if of_infinities else free
     return library.where(free, own, result)
 
 
@@ -176,6 +180,7 @@ class Examination:
         if own.refused:
             raise _NoQuestionError(own.refused)
         odd = inputs.values in VALUES or inputs.extents != inputs.form.extents
+        odd_values = inputs.values in SPECIAL
         try:
             golden = [self.question.golden(each, _ODD_TIMES if odd else 1.0) for each in drawn]
         except (TritonKernelError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
@@ -184,7 +189,7 @@ class Examination:
 
         def right(call: int, results: list[Any]) -> Difference | None:
             low = as_list(own.results[call])
-            return golden[call].difference(as_spread(results, low) if inputs.values in SPECIAL else results)
+            return golden[call].difference(as_spread(results, low, inputs.values) if odd_values else results)
 
         if any(right(call, as_list(result)) is not None for call, result in enumerate(own.results)):
             raise _NoQuestionError("the reference is not right by its own result in higher precision")
@@ -215,6 +220,8 @@ class Examination:
                     self.tried["refused by the reference"] += 1
                     continue
                 self.tried[what] += 1
+                if is_asked and fault is None:
+                    self._sides.begin_twin()  # beside what follows
                 end = time.monotonic() + seconds if is_asked else end
                 if fault is None:
                     continue
@@ -229,10 +236,10 @@ class Examination:
         asked = Inputs(form, form.extents, secrets.randbits(62))
         yield "as asked", asked
         yield "the same again, in part", asked, *(replace(asked, values=each) for each in RENEWED), asked
-        for extents in dict.fromkeys(shapes_near(form.extents)):
-            yield "shapes", replace(asked, extents=extents, seed=secrets.randbits(62))
         for values in VALUES if asked.has_floats else ():
             yield "sorts of values", replace(asked, values=values, seed=secrets.randbits(62))
+        for extents in dict.fromkeys(shapes_near(form.extents)):
+            yield "shapes", replace(asked, extents=extents, seed=secrets.randbits(62))
         for layout in LAYOUTS:
             yield "layouts", replace(asked, layout=layout, seed=secrets.randbits(62))
         on_gpu = self.question.device != "cpu"  # a CPU takes minutes for so much

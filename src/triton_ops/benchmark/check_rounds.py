@@ -42,25 +42,39 @@ class FaultError(Exception):
 
 
 class Sides:
-    """The candidate, the reference, and the reference once more, in a process each; a context manager."""
+    """The candidate and the reference in a process each, and later a twin of the reference; a context manager."""
 
     NAMES = ("reference", "candidate", "twin")
 
     def __init__(self, make: Callable[[bool], TrialProcess]) -> None:
-        self._stack = ExitStack()
-        self.by_name = {name: make(name == "candidate") for name in self.NAMES}
+        self._make, self._stack = make, ExitStack()
+        self.by_name: dict[str, TrialProcess] = {}
 
     def __enter__(self) -> Sides:
-        """Begin the processes, side by side."""
-        with ExitStack() as stack:
-            for each in self.by_name.values():
-                stack.enter_context(each)
-            self._stack = stack.pop_all()
+        """Begin two processes, side by side."""
+        self._begin("reference")
+        self._begin("candidate")
+        self.echo = self.by_name["reference"].echo
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End them, and all that they have started."""
+        """End all of them, with what they have started."""
         self._stack.close()
+
+    def begin_twin(self) -> None:
+        """Begin the third process, if it has not begun."""
+        if "twin" not in self.by_name:
+            self._begin("twin")
+
+    def change(self) -> None:
+        """Give the candidate a new process; the reference and its twin change places."""
+        named = self.by_name
+        named["candidate"].__exit__(None, None, None)
+        named["reference"], named["twin"] = named["twin"], named["reference"]
+        self._begin("candidate")
+
+    def _begin(self, name: str) -> None:
+        self.by_name[name] = self._stack.enter_context(self._make(name == "candidate"))
 
 
 @dataclass(frozen=True)
@@ -119,7 +133,7 @@ class TimedRounds:
         self, sides: Sides, asked: Inputs, device: str, arena_bytes: int,
         judge: Callable[[Sequence[Arguments], BlockResult, BlockResult, Sequence[int]], Any],
     ) -> None:  # fmt: skip
-        self._sides, self._asked, self._device, self._judge = sides.by_name, asked, device, judge
+        self._sides, self._asked, self._device, self._judge = sides, asked, device, judge
         self._fits = max(1, arena_bytes // max(1, asked.nbytes))
         self._turns: dict[str, int] = defaultdict(int)
         self._turn, self._block, self._results = 0, list[Arguments](), dict[str, BlockResult]()
@@ -160,7 +174,7 @@ class TimedRounds:
         for name in ("reference", "candidate"):
             self._times[name].append(self._time_ns(name))
         own = self._results["reference"]
-        self._echo_ns = min(self._sides["reference"].echo(self._block, own.results) for _ in range(_ECHOES))
+        self._echo_ns = min(self._sides.echo(self._block, own.results) for _ in range(_ECHOES))
         made = () if any(own.aliases[0]) else Arguments((own.results[0],)).tensors()
         self._moved_bytes = self._asked.nbytes + sum(each.nbytes for each in made)
         self._check()
@@ -185,7 +199,7 @@ class TimedRounds:
 
     def _time_ns(self, name: str) -> tuple[float, float]:
         """The time of the block on a side, by the parent and by the side's own process."""
-        done = self._sides[name].run(self._block)
+        done = self._sides.by_name[name].run(self._block)
         if done.refused:
             raise FaultError((done.kind, done.refused, None) if name == "candidate" else (None, done.refused, None))
         self._results[name] = done

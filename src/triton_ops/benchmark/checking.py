@@ -309,19 +309,20 @@ def _shape_check(form: Form, race: Race) -> ShapeCheck:
 
 
 def _races(question: Question, examination: Examination, sides: Sides) -> list[Race]:
-    """A race at each shape; where one is decided, all once more in new processes, since each has times of its own."""
+    """A race at each shape; where one is decided, all once more with other processes, since each has its own times."""
     seconds = (1 - _SHARE) * question.seconds / len(question.forms) / 2
 
-    def race(form: Form, among: Sides) -> Race:
+    def race(form: Form) -> Race:
         asked = Inputs(form, form.extents, 0)
         judge = partial(examination.timed_fault, asked)
-        return TimedRounds(among, asked, question.device, question.arena_bytes, judge).run(seconds)
+        return TimedRounds(sides, asked, question.device, question.arena_bytes, judge).run(seconds)
 
-    races = [race(form, sides) for form in question.forms]
+    sides.begin_twin()
+    races = [race(form) for form in question.forms]
     if not any(each.verdict in ("faster", "slower") for each in races):
         return races
-    with Sides(question.side) as others:
-        return [each.joined(race(form, others)) for form, each in zip(question.forms, races, strict=True)]
+    sides.change()
+    return [each.joined(race(form)) for form, each in zip(question.forms, races, strict=True)]
 
 
 def suspicions(form: Form, race: Race, device: str) -> Iterator[str]:
