@@ -22,25 +22,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from triton_ops.backend import Arguments, Packed
-from triton_ops.base import Host, OwnFile, escaped
-from triton_ops.benchmark.trial_child import (
-    Answer,
-    Block,
-    Clones,
-    Done,
-    Layout,
-    Leaf,
-    Look,
-    Named,
-    Place,
-    Plain,
-    Ready,
-    Refused,
-    Seen,
-    Several,
-    Task,
-    UnusableError,
-)
+from triton_ops.base import OwnFile, escaped
+from triton_ops.benchmark import trial_child as child
+from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes import Reader, Surroundings, WorkerLostError, WorkerProcess
 from triton_ops.typed import TypedTarget
@@ -49,9 +33,10 @@ with contextlib.suppress(ImportError):  # not on Windows, where no process is st
     import fcntl
 
 _PROGRAM = "triton_ops.benchmark.trial_child"
-_PURPOSE = "trying a candidate"
-_READER = Reader(msgspec.msgpack.Decoder(Answer).decode, 1 << 24)
+_READER = Reader(msgspec.msgpack.Decoder(child.Answer).decode, 1 << 24)
 _LONGEST_TEXT = 400
+_MOST = 1 << 48  # of an extent or a stride
+_HINT = "use a Linux kernel of 5.1 or later, and smaller arguments"
 _FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE: only memory that is mapped here already can be written; Linux 5.1
 _LEAST_BYTES = 1 << 30  # for a process with torch
 
@@ -88,7 +73,7 @@ class BlockResult:
     kind: Literal["", "raised", "hung", "ended", "memory", "type", "start"] = ""
 
 
-_Asked = TypeVar("_Asked", Ready, Done, Seen)
+_Asked = TypeVar("_Asked", child.Ready, child.Done, child.Seen)
 
 
 class TrialProcess:
@@ -107,12 +92,13 @@ class TrialProcess:
         self, candidate: TypedTarget | Callable[..., Any], *, device: str, outputs: tuple[str, ...] = (),
         limits: TrialLimits = TrialLimits(), arena_bytes: int,
     ) -> None:  # fmt: skip
-        packed = Packed.of(candidate).content
+        self._device, packed = device, Packed.of(candidate).content
         self._own = _Confined(packed, device, outputs, limits, arena_bytes)
         self._empty = _Confined(None, device, (), limits, arena_bytes)
 
     def __enter__(self) -> TrialProcess:
-        self._own.start()
+        with TorchDevice(self._device).current():
+            self._own.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,7 +116,8 @@ class TrialProcess:
         A process that was lost is started again.
         """
         try:
-            return self._own.block(calls)
+            with TorchDevice(self._device).current():
+                return self._own.block(calls)
         except _RefusedError as error:
             return error.result
 
@@ -140,8 +127,9 @@ class TrialProcess:
         It is in another process, which runs no code of the candidate, and starts at the first echo.
         """
         try:
-            self._empty.hold(results)
-            return self._empty.block(calls, "echo").wall_ns
+            with TorchDevice(self._device).current():
+                self._empty.block([Arguments((result,)) for result in results], "hold")
+                return self._empty.block(calls, "echo").wall_ns
         except _RefusedError as error:
             raise DeviceError(f"a block without calls has failed: {error.result.refused}") from error
 
@@ -157,27 +145,19 @@ class _RefusedError(Exception):
 class _Arena:
     """Memory that a child sees as well; on a CPU a file without a name, which has its size for good."""
 
-    def __init__(self, place: Place, size: int, *, written_here: bool) -> None:
-        self._undo = contextlib.ExitStack()
-        with DeviceError.when("no memory can be shared with a trial process", "", OSError, AttributeError):
-            if place.on_gpu:
-                self.address = place.gpu.allocated(size)
-                self._undo.callback(place.gpu.free, self.address)
-                self.passed: Any = place.gpu.handle(self.address)
-                self.files: tuple[int, ...] = ()
-            else:
-                self._map(size, written_here)
-
-    def close(self) -> None:
-        self._undo.close()
-
-    def _map(self, size: int, written_here: bool) -> None:
+    def __init__(self, place: child.Place, size: int, undo: contextlib.ExitStack, *, written_here: bool) -> None:
+        self.files: tuple[int, ...] = ()
+        if place.on_gpu:
+            self.address = place.gpu.allocated(size)
+            undo.callback(place.gpu.free, self.address)
+            self.passed: Any = place.gpu.handle(self.address)
+            return
         file = OwnFile(os.memfd_create("triton-ops-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
-        self._undo.callback(file.close)
+        undo.callback(file.close)
         os.ftruncate(file.fileno(), size)
         self._mapped = mmap.mmap(file.fileno(), size)
-        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(file.fileno(), fcntl.F_ADD_SEALS, seals | (_FUTURE_WRITE if written_here else 0))
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL | (_FUTURE_WRITE if written_here else 0)
+        fcntl.fcntl(file.fileno(), fcntl.F_ADD_SEALS, seals)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapped))
         self.passed, self.files = file.fileno(), (file.fileno(),)
 
@@ -191,19 +171,18 @@ class _Confined:
         self._candidate, self._outputs, self._limits = candidate, outputs, limits
         self._device, self._size = device, -(-arena_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         self._process: WorkerProcess | None = None
-        self._task: Task | None = None  # until it is answered
+        self._task: child.Task | None = None  # until it is answered
         self.lacking: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Start the child, if there is none, without waiting for it."""
         if self._process is not None:
             return
-        self._place = Place(self._device)
+        self._place = child.Place(self._device)
         self._undo = contextlib.ExitStack()
-        arenas = [_Arena(self._place, self._size, written_here=here) for here in (True, False)]
-        for arena in arenas:
-            self._undo.callback(arena.close)
-        self._inputs, self._results = arenas
+        with DeviceError.when("no memory can be shared with a trial process", _HINT, OSError, AttributeError):
+            self._inputs = _Arena(self._place, self._size, self._undo, written_here=True)
+            self._results = _Arena(self._place, self._size, self._undo, written_here=False)
         self._memory, address = self._place.room("torch" if self._place.on_gpu else "array", self._size + mmap.PAGESIZE)
         self._snapshot = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE  # begins as an arena does
         self._process = WorkerProcess(
@@ -211,9 +190,9 @@ class _Confined:
             files=(*self._inputs.files, *self._results.files),
         )  # fmt: skip
         self._undo.callback(self._process.kill)
-        self._task = Task(
+        self._task = child.Task(
             candidate=self._candidate, device=self._device, outputs=self._outputs,
-            memory_bytes=self._limits.memory_bytes or max((Host.available_bytes() or 0) // 2, _LEAST_BYTES),
+            memory_bytes=self._limits.memory_bytes or max(TorchDevice(self._device).free_bytes // 2, _LEAST_BYTES),
             arenas=(self._inputs.passed, self._results.passed), arena_bytes=self._size,
             imports=tuple(name for name in ("torch", "numpy") if name in sys.modules),
             surroundings=Surroundings.here(),
@@ -226,36 +205,33 @@ class _Confined:
             self._process = None
             self._undo.close()
 
-    def hold(self, results: Sequence[Any]) -> None:
-        """Have the child hold results, to write them in place of those of calls."""
-        self.block([Arguments((result,)) for result in results], "hold")
-
     def block(self, calls: Sequence[Arguments], way: Literal["call", "hold", "echo"] = "call") -> BlockResult:
         """A block of calls; `_RefusedError` where it has no results."""
         process = self._ready()
-        layout = Layout(self._place, self._size)
+        layout = child.Layout(self._place, self._size)
         try:
-            question = Block(calls=[layout.arguments(call) for call in calls], pieces=layout.pieces, way=way)
-        except UnusableError as error:
-            raise _RefusedError(f"the arguments are {error}", "memory") from error
+            question = child.Block([call.map(layout.leaf, self._place.holds) for call in calls], way)
+        except child.UnusableError as error:
+            raise _RefusedError(f"of the arguments {error}", "memory") from error
+        self._place.wait()  # for what makes the arguments
         process.pause(False)
         begin_ns = time.perf_counter_ns()
         layout.copy(self._inputs.address)
-        self._place.wait()
-        done = self._asked(question, Done, self._limits.call_s, "block")
+        done = self._asked(question, child.Done, self._limits.call_s, "block")
         used = min(done.used, self._size)
         self._place.copy(self._snapshot, self._results.address, used)
         self._place.wait()
         wall_ns = time.perf_counter_ns() - begin_ns
         if way != "call":
             return BlockResult(wall_ns=wall_ns)
-        seen = self._asked(Look(), Seen, self._limits.call_s, "block")
+        results = self._results_of(done, len(calls), used)
+        seen = self._asked(child.Look(), child.Seen, self._limits.call_s, "block")
         process.pause(True)
-        return BlockResult(
-            wall_ns=wall_ns, inside_ns=done.inside_ns, results=self._results_of(done, len(calls), used),
-            changed=tuple(map(tuple, seen.changed)),
-            aliases=tuple(tuple(map(tuple, each)) for each in seen.aliases),
-        )  # fmt: skip
+        changed = tuple(tuple(map(escaped, names)) for names in seen.changed)
+        aliases = tuple(tuple(tuple(map(escaped, names)) for names in each) for each in seen.aliases)
+        if not len(changed) == len(aliases) == len(calls):
+            raise self._untrue(f"changes of {len(changed)} calls")
+        return BlockResult(wall_ns=wall_ns, inside_ns=done.inside_ns, results=results, changed=changed, aliases=aliases)
 
     def _ready(self) -> WorkerProcess:
         """The child with its candidate loaded."""
@@ -263,66 +239,77 @@ class _Confined:
         assert self._process is not None
         if (task := self._task) is not None:
             self._task = None
-            self.lacking = tuple(self._asked(task, Ready, self._limits.start_s, "start").lacking)
+            self.lacking = tuple(self._asked(task, child.Ready, self._limits.start_s, "start").lacking)
         return self._process
 
     def _asked(self, question: Any, kind: type[_Asked], limit_s: float, step: str) -> _Asked:
         """The answer to a question; `_RefusedError` if it is refused, or the child is lost, which is then ended."""
         assert self._process is not None
-        starts = isinstance(question, Task)
+        starts = isinstance(question, child.Task)
         try:
-            answer = self._process.ask(question, limit_s, {}, step, lambda each: isinstance(each, kind | Refused))
+            answer = self._process.ask(question, limit_s, {}, step, lambda each: isinstance(each, kind | child.Refused))
         except WorkerLostError as error:
             self.end()
             raise _RefusedError(str(error), "start" if starts else "hung" if error.hung else "ended") from error
-        if isinstance(answer, Refused):
-            if starts:
+        if isinstance(answer, child.Refused):
+            if starts or answer.lost:
                 self.end()
             else:
                 self._process.pause(True)
             raise _RefusedError(answer.text, "start" if starts else answer.kind)
         return answer  # type: ignore[no-any-return]
 
-    def _results_of(self, done: Done, count: int, used: int) -> tuple[Any, ...]:
-        if len(done.results) != count:
-            raise _RefusedError(f"{len(done.results)} results of {count} calls are told", "ended")
+    def _results_of(self, done: child.Done, count: int, used: int) -> tuple[Any, ...]:
         try:
-            values = _Values(self._place, self._snapshot, used)
-            return tuple(values.of(node) for node in done.results)
-        except UnusableError as error:
-            raise _RefusedError(f"its results are not what it tells: {error}", "type") from error
+            results = Values(self._place, self._snapshot, used).of_all(done.results)
+        except child.UnusableError as error:
+            raise self._untrue(str(error)) from error
+        if len(results) != count:
+            raise self._untrue(f"results of {len(results)} calls")
+        return results
+
+    def _untrue(self, text: str) -> _RefusedError:
+        self.end()
+        return _RefusedError(f"what its process tells cannot be: {text}", "type")
 
 
-class _Values:
+class Values:
     """The results that a child tells of, cloned from a snapshot of its arena, of which so many bytes are used.
 
     Together they may be no larger than that, in memory or in elements: a tensor of stride 0 may claim any shape.
     """
 
-    def __init__(self, place: Place, snapshot: int, used: int) -> None:
+    def __init__(self, place: child.Place, snapshot: int, used: int) -> None:
         self._place, self._snapshot, self._used = place, snapshot, used
         self._left = [used, used]
 
-    def of(self, node: Any) -> Any:
-        """The value of a node; `UnusableError` if it is none that can be."""
-        if isinstance(node, Plain):
-            return node.value
-        if isinstance(node, Several):
-            values = [self.of(item) for item in node.items]
-            return values if node.kind == "list" else tuple(values)
-        if isinstance(node, Named):
-            return {name: self.of(item) for name, item in node.items.items()}
-        low, high = self._checked(node)
-        return Clones(self._place, self._snapshot, [(low, high - low)]).take(node)
+    def of_all(self, nodes: Sequence[child.Node]) -> tuple[Any, ...]:
+        """The values of nodes; `UnusableError` if one is none that can be."""
+        values = tuple(map(self._of, nodes))
+        self._place.wait()
+        return values
 
-    def _checked(self, leaf: Leaf) -> tuple[int, int]:
-        """The bytes of a leaf."""
+    def _of(self, node: child.Node) -> Any:
+        if not isinstance(node, child.Leaf | child.Several):
+            return node
+        if isinstance(node, child.Several):
+            values = [self._of(item) for item in node.items]
+            if node.kind == "mapping":
+                return dict(zip(map(str, values[::2]), values[1::2], strict=False))
+            return values if node.kind == "list" else tuple(values)
+        self._check(node)
+        return self._place.clone(node, self._snapshot)
+
+    def _check(self, leaf: child.Leaf) -> None:
         if len(leaf.shape) != len(leaf.strides):
-            raise UnusableError("a shape has other strides")
-        item, (low, high) = leaf.item_bytes, leaf.reach
+            raise child.UnusableError("a shape has other strides")
+        if max(map(abs, (*leaf.shape, *leaf.strides)), default=0) > _MOST:
+            raise child.UnusableError("an extent or a stride is too large")
+        item, (low, high) = leaf.item_bytes, leaf.span
         whole = leaf.library != "torch" or all(step >= 0 and step % item == 0 for step in (leaf.at, *leaf.strides))
         sizes = high - low, math.prod(leaf.shape) * item
         self._left = [left - size for left, size in zip(self._left, sizes, strict=True)]
         if not (whole and low >= 0 and high <= self._used and min(self._left) >= 0):
-            raise UnusableError(f"shape {leaf.shape} with strides {leaf.strides} does not lie in {self._used} bytes")
-        return low, high
+            raise child.UnusableError(
+                f"shape {leaf.shape} with strides {leaf.strides} does not lie in {self._used} bytes"
+            )

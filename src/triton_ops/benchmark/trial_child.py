@@ -14,90 +14,83 @@ import mmap
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
+from time import perf_counter_ns
+from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from triton_ops import settings
-from triton_ops.backend import Arguments, CandidateError, CompilesAtLaunch, Operation, Packed
+from triton_ops.backend import Arguments, CandidateError, Operation, Packed
 from triton_ops.base import require
 from triton_ops.device import TorchDevice
 from triton_ops.processes import Child, Surroundings, confine, import_heavy
 from triton_ops.space import Config
 from triton_ops.typed import TypedTarget
-from triton_ops.values import Status
+from triton_ops.values import ITEM_BYTES, STORED_ALONE, Status, item_bytes
 
 with contextlib.suppress(ImportError):  # not on Windows, where no process is started
     import resource
 
 _ALIGNMENT = 64  # bytes, of torch's memory on a CPU: a clone lies within so many as its original does
 _FAMILIES = ("CUDA_", "GOMP_", "KMP_", "MKL_", "NVIDIA_", "OMP_", "OPENBLAS_", "PYTORCH_", "TORCH")
-_KINDS = "bcfiu"  # of NumPy's numbers
+_MALLOC = {-1: (1 << 31) - 1, -3: 1 << 25}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD: fewer faults of pages, less noise
+_OF_NUMPY = {name for name in ITEM_BYTES if not name.startswith(("bfloat", "float8"))}
 _CACHES = ("CUDA_CACHE_PATH", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")  # of code, which others would run
-_PURPOSE = "trying a candidate"
+_ENCODED = msgspec.msgpack.encode
 
-_MEMCMP = ctypes.CDLL(None).memcmp
-_MEMCMP.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 Extent: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Leaf(msgspec.Struct, frozen=True, array_like=True, tag="leaf"):
-    """A tensor, an array or a NumPy scalar in an arena: strides and place in bytes; of inputs the number of the piece."""
+    """A tensor, an array or a NumPy scalar in an arena; its strides and the place of its first element in bytes."""
 
     library: Literal["torch", "array", "scalar"]
     dtype: str
-    shape: Annotated[list[Extent], msgspec.Meta(max_length=64)]
-    strides: Annotated[list[int], msgspec.Meta(max_length=64)]
+    shape: Annotated[list[Extent], msgspec.Meta(max_length=32)]
+    strides: Annotated[list[int], msgspec.Meta(max_length=32)]
     at: Extent
-    piece: int = 0
 
     @property
     def item_bytes(self) -> int:
         """Bytes of an element; `UnusableError` where there is no such dtype."""
-        if self.library == "torch":
-            dtype = getattr(require("torch", _PURPOSE), self.dtype, None)
-            size = getattr(dtype, "itemsize", None)
-        else:
-            known = len(self.dtype) <= 4 and self.dtype[1:2] in {*_KINDS} and self.dtype[2:].isdecimal()
-            size = require("numpy", _PURPOSE).dtype(self.dtype).itemsize if known else None
-        if not isinstance(size, int):
+        known = {*ITEM_BYTES, *STORED_ALONE} if self.library == "torch" else _OF_NUMPY
+        if self.dtype not in known:
             raise UnusableError(f"the dtype {self.dtype[:20]!r} is not known")
-        return size
+        return item_bytes(self.dtype)
 
     @property
-    def reach(self) -> tuple[int, int]:
-        """The first of its bytes in the arena, and the end."""
-        low, high = reach(self.shape, self.strides, self.item_bytes)
-        return self.at + low, self.at + high
+    def span(self) -> tuple[int, int]:
+        """The place of the first of its bytes, and the end."""
+        if 0 in self.shape:
+            return self.at, self.at
+        ends = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
+        return self.at + sum(min(end, 0) for end in ends), self.at + sum(max(end, 0) for end in ends) + self.item_bytes
 
-
-class Plain(msgspec.Struct, frozen=True, array_like=True, tag="plain"):
-    """A result that is no tensor."""
-
-    value: bool | int | float | str | None
+    def meets(self, other: Leaf) -> bool:
+        """Tell whether two leaves have a byte in common."""
+        (low, high), (other_low, other_high) = self.span, other.span
+        # Elements lie at multiples of this, so that the halves of an interleaved array have none.
+        step = math.gcd(*self.strides, *other.strides)
+        shift = (other.at - self.at) % step if step else 0
+        near = shift < self.item_bytes or shift + other.item_bytes > step
+        return near and max(low, other_low) < min(high, other_high)
 
 
 class Several(msgspec.Struct, frozen=True, array_like=True, tag="several"):
-    """A tuple or a list of results."""
+    """A tuple or a list of results, or the names and the values of a mapping in turns."""
 
-    kind: Literal["tuple", "list"]
+    kind: Literal["tuple", "list", "mapping"]
     items: list[Node]
 
 
-class Named(msgspec.Struct, frozen=True, array_like=True, tag="named"):
-    """A mapping from names to results."""
-
-    items: dict[str, Node]
-
-
-Node: TypeAlias = Leaf | Plain | Several | Named
+Node: TypeAlias = Leaf | Several | bool | int | float | str | None
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -109,7 +102,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 class Done(msgspec.Struct, frozen=True, tag=True):
     """The answer that the results of a block are written, in so many bytes; the calls took `inside_ns`."""
 
-    inside_ns: Extent
+    inside_ns: int
     used: Extent
     results: list[Node]
 
@@ -122,10 +115,11 @@ class Seen(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The answer that a question cannot be answered, and why."""
+    """The answer that a question cannot be answered, and why; `lost` if this process cannot use its GPU any more."""
 
     kind: Literal["raised", "memory", "type"]
     text: str
+    lost: bool = False
 
 
 Answer: TypeAlias = Ready | Done | Seen | Refused
@@ -148,15 +142,14 @@ class Task:
     surroundings: Surroundings
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Block:
-    """The question to call the candidate on each of these arguments, whose leaves lie in `pieces` of the arena.
+    """The question to call the candidate on each of these arguments, in which leaves stand for tensors and arrays.
 
     With `way` "hold" nothing is called, and the arguments are held as results; with "echo" these are written.
     """
 
     calls: Sequence[Arguments]
-    pieces: Sequence[tuple[int, int]]
     way: Literal["call", "hold", "echo"] = "call"
 
 
@@ -168,12 +161,8 @@ class UnusableError(Exception):
     """A value cannot be given to another process."""
 
 
-def reach(shape: Sequence[int], strides: Sequence[int], item_bytes: int) -> tuple[int, int]:
-    """The first byte and the end of a tensor's memory, from its first element on."""
-    if 0 in shape:
-        return 0, 0
-    ends = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
-    return sum(end for end in ends if end < 0), sum(end for end in ends if end > 0) + item_bytes
+def _library(name: str) -> Any:
+    return sys.modules.get(name) or require(name, "trying a candidate")
 
 
 class Place:
@@ -183,13 +172,13 @@ class Place:
         self.device, self.on_gpu = device, device != "cpu"
         self.copy: Callable[[int, int, int], object] = ctypes.memmove
         if self.on_gpu:
-            self.gpu = TorchDevice(device).raw_memory(require("torch", _PURPOSE))
+            self.gpu = TorchDevice(device).raw_memory(_library("torch"))
             self.copy = self.gpu.copier()
 
     def wait(self) -> None:
         """Wait for the device."""
         if self.on_gpu:
-            require("torch", _PURPOSE).cuda.synchronize(self.device)
+            _library("torch").cuda.synchronize(self.device)
 
     def holds(self, value: Any) -> bool:
         """Tell whether a value is a tensor or an array in this memory."""
@@ -197,15 +186,14 @@ class Place:
             return bool(value.device.type == ("cuda" if self.on_gpu else "cpu"))
         return not self.on_gpu and Arguments.is_array(value)
 
-    def same(self, first: int, second: int, size: int) -> bool:
-        """Tell whether the bytes at two addresses are equal."""
-        if not self.on_gpu:
-            return bool(_MEMCMP(first, second, size) == 0)
-        torch = require("torch", _PURPOSE)
-        both = torch.empty((2, size), dtype=torch.uint8, device=self.device)
-        for row, address in zip(both, (first, second), strict=True):
-            self.copy(row.data_ptr(), address, size)
-        return bool(torch.equal(*both))
+    def room(self, library: str, size: int) -> tuple[Any, int]:
+        """New memory of so many bytes, with its address."""
+        if library == "torch":
+            torch = _library("torch")
+            tensor = torch.empty(size, dtype=torch.uint8, device=self.device)
+            return tensor.untyped_storage(), tensor.data_ptr()
+        array = _library("numpy").empty(size, "u1")
+        return array, array.ctypes.data
 
     def plain(self, value: Any) -> Any:
         """A result as a plain tensor or array; `UnusableError` if it is none, or not in this memory."""
@@ -216,20 +204,32 @@ class Place:
             if not self.holds(value):
                 raise UnusableError(f"a tensor on {value.device} is returned")
             return value.detach().resolve_conj().resolve_neg()
-        if numpy is not None and not self.on_gpu and (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
-            if value.dtype.kind in _KINDS:
-                return numpy.asarray(value)
-            raise UnusableError(f"an array of {value.dtype} is returned")
+        is_array = numpy is not None and (type(value) is numpy.ndarray or isinstance(value, numpy.generic))
+        if is_array and not self.on_gpu and value.dtype.isnative:
+            return sys.modules["numpy"].asarray(value)
         raise UnusableError(f"a value of type {type(value).__module__}.{type(value).__qualname__} is returned")
 
-    def room(self, library: str, size: int) -> tuple[Any, int]:
-        """New memory of at least so many bytes, with its address."""
-        if library == "torch":
-            torch = require("torch", _PURPOSE)
-            tensor = torch.empty(size, dtype=torch.uint8, device=self.device)
-            return tensor.untyped_storage(), tensor.data_ptr()
-        array = require("numpy", _PURPOSE).empty(size, "u1")
-        return array, array.ctypes.data
+    def leaf(self, value: Any) -> Leaf:
+        """The leaf of a tensor or an array where it lies now."""
+        if Arguments.is_array(value):
+            return Leaf("array", value.dtype.name, list(value.shape), list(value.strides), value.ctypes.data)
+        strides = [stride * value.element_size() for stride in value.stride()]
+        return Leaf("torch", str(value.dtype).removeprefix("torch."), list(value.shape), strides, value.data_ptr())
+
+    def clone(self, leaf: Leaf, arena: int) -> Any:
+        """A clone of what lies in an arena at this address, at an address of the same alignment."""
+        low, high = leaf.span
+        memory, address = self.room(leaf.library, high - low + _ALIGNMENT)
+        shift = (arena + low - address) % _ALIGNMENT
+        self.copy(address + shift, arena + low, high - low)
+        shift += leaf.at - low
+        if leaf.library != "torch":
+            array = _library("numpy").ndarray(leaf.shape, leaf.dtype, memory, shift, leaf.strides)
+            return array[()] if leaf.library == "scalar" else array
+        torch = _library("torch")
+        empty = torch.empty(0, dtype=getattr(torch, leaf.dtype), device=self.device)
+        item = empty.element_size()
+        return empty.set_(memory, shift // item, leaf.shape, [stride // item for stride in leaf.strides])
 
 
 class Layout:
@@ -237,128 +237,51 @@ class Layout:
 
     def __init__(self, place: Place, most_bytes: int) -> None:
         self._place, self._most_bytes = place, most_bytes
-        self.copies: list[tuple[int, int, int]] = []
-        self.used = 0
+        self._copies: list[tuple[int, int, int]] = []
         self._kept: list[Any] = []  # until they are copied
+        self.used = 0
 
-    @property
-    def pieces(self) -> list[tuple[int, int]]:
-        """The places of the pieces of memory that are copied, with their bytes."""
-        return [(at, size) for at, _, size in self.copies]
-
-    def copy(self, arena: int) -> None:
-        """Do the copies, to an arena at this address."""
-        for at, address, size in self.copies:
-            self._place.copy(arena + at, address, size)
-
-    def arguments(self, arguments: Arguments) -> Arguments:
-        """The arguments with leaves in place of tensors and arrays; those that share memory stay together."""
-        found: list[Any] = []
-        arguments.map(found.append, self._place.holds)
-        merged: list[list[int]] = []
-        for low, high in sorted({spanned(value) for value in found}):
-            if merged and low < merged[-1][1]:
-                merged[-1][1] = max(high, merged[-1][1])
-            else:
-                merged.append([low, high])
-        pieces = [(low, high, self._piece(low, high), len(self.copies) - 1) for low, high in merged]
-
-        def leaf(value: Any) -> Leaf:
-            low, high = spanned(value)
-            start, _, at, number = next(each for each in pieces if each[0] <= low and high <= each[1])
-            return _leaf(value, at - start, number)
-
-        return arguments.map(leaf, self._place.holds)
+    def leaf(self, value: Any) -> Leaf:
+        """The leaf of a tensor or an array in the arena; `UnusableError` if there is no room for it."""
+        self._kept.append(value)
+        here = self._place.leaf(value)
+        low, high = here.span
+        at = -(-self.used // _ALIGNMENT) * _ALIGNMENT + low % _ALIGNMENT
+        self.used = at + high - low
+        if self.used > self._most_bytes:
+            raise UnusableError(f"they are too large: there is memory for {self._most_bytes:,} bytes")
+        self._copies.append((at, low, high - low))
+        return msgspec.structs.replace(here, at=at + here.at - low)
 
     def node(self, value: Any) -> Node:
         """A result as it is told to the parent; `UnusableError` if it is none that can be copied."""
         kind = type(value)
-        if value is None or kind in (bool, int, float, str):
-            return Plain(value)
+        if kind in (bool, int, float, str, NoneType):
+            return value
         if isinstance(value, (tuple, list)):
             return Several("list" if isinstance(value, list) else "tuple", [self.node(item) for item in value])
-        if isinstance(value, Mapping) and all(type(name) is str for name in value):
-            return Named({name: self.node(item) for name, item in value.items()})
-        value = self._place.plain(value)
-        self._kept.append(value)
-        low, high = spanned(value)
-        leaf = _leaf(value, self._piece(low, high) - low)
-        return leaf if kind is type(value) else msgspec.structs.replace(leaf, library="scalar")
+        if isinstance(value, Mapping):
+            return Several("mapping", [self.node(part) for pair in value.items() for part in pair])
+        plain = self._place.plain(value)
+        leaf = self.leaf(plain)
+        return leaf if type(plain) is kind else msgspec.structs.replace(leaf, library="scalar")
 
-    def _piece(self, low: int, high: int) -> int:
-        at = -(-self.used // _ALIGNMENT) * _ALIGNMENT + low % _ALIGNMENT
-        self.used = at + high - low
-        if self.used > self._most_bytes:
-            raise UnusableError(f"too large: there is memory for {self._most_bytes:,} bytes")
-        self.copies.append((at, low, high - low))
-        return at
-
-
-def spanned(value: Any) -> tuple[int, int]:
-    """The addresses of the first byte of a tensor or an array, and of the end."""
-    address, strides = _address(value)
-    low, high = reach(value.shape, strides, value.dtype.itemsize)
-    return address + low, address + high
-
-
-def _address(value: Any) -> tuple[int, Sequence[int]]:
-    if Arguments.is_array(value):
-        return value.ctypes.data, value.strides
-    item = value.dtype.itemsize
-    return value.data_ptr(), [stride * item for stride in value.stride()]
-
-
-def _leaf(value: Any, offset: int, piece: int = 0) -> Leaf:
-    """The leaf of a value that lies in the arena `offset` bytes away from where it lies now."""
-    address, strides = _address(value)
-    is_array = Arguments.is_array(value)
-    dtype = value.dtype.str if is_array else str(value.dtype).removeprefix("torch.")
-    return Leaf("array" if is_array else "torch", dtype, list(value.shape), list(strides), address + offset, piece)
-
-
-class Clones:
-    """Clones of what lies in an arena at some address: each piece of memory has a clone of its own."""
-
-    def __init__(self, place: Place, arena: int, pieces: Sequence[tuple[int, int]]) -> None:
-        self._place, self._arena, self.pieces = place, arena, pieces
-        self.rooms: dict[int, tuple[Any, int, int]] = {}  # by the piece's number: memory, its address, the clone's
-
-    def take(self, leaf: Leaf) -> Any:
-        """The tensor, array or scalar of a leaf."""
-        if leaf.piece not in self.rooms:
-            self.rooms[leaf.piece] = self._room(leaf)
-        memory, address, clone = self.rooms[leaf.piece]
-        offset = clone - address + leaf.at - self.pieces[leaf.piece][0]
-        if leaf.library != "torch":
-            array = require("numpy", _PURPOSE).ndarray(leaf.shape, leaf.dtype, memory, offset, leaf.strides)
-            return array[()] if leaf.library == "scalar" else array
-        torch = require("torch", _PURPOSE)
-        empty = torch.empty(0, dtype=getattr(torch, leaf.dtype), device=self._place.device)
-        item = empty.element_size()
-        return empty.set_(memory, offset // item, leaf.shape, [stride // item for stride in leaf.strides])
-
-    def changed(self) -> set[int]:
-        """The numbers of the pieces whose clones have other bytes."""
-        at = self._arena
-        rooms = ((number, *self.pieces[number], clone) for number, (_, _, clone) in self.rooms.items())
-        return {number for number, start, size, clone in rooms if not self._place.same(at + start, clone, size)}
-
-    def _room(self, leaf: Leaf) -> tuple[Any, int, int]:
-        start, size = self.pieces[leaf.piece]
-        memory, address = self._place.room(leaf.library, size + _ALIGNMENT)
-        clone = address + (self._arena + start - address) % _ALIGNMENT  # an arena begins at a page
-        self._place.copy(clone, self._arena + start, size)
-        return memory, address, clone
+    def copy(self, arena: int) -> None:
+        """Do the copies, to an arena at this address, and wait for their end."""
+        for at, address, size in self._copies:
+            self._place.copy(arena + at, address, size)
+        self._place.wait()
 
 
 class Trial:
     """A candidate that is loaded, its arenas, and its last block."""
 
     def __init__(self, task: Task) -> None:
-        self._task, self._place = task, Place(task.device)
+        TorchDevice(task.device).stay()
+        self._task, self.place = task, Place(task.device)
         self._inputs, self._outputs = (self._opened(arena, number) for number, arena in enumerate(task.arenas))
         self._held: list[Any] = []
-        self._last: tuple[Block, Clones, list[Arguments], list[Any]] | None = None
+        self._last: tuple[Sequence[Arguments], list[Arguments], list[Any]] = ((), [], [])
         task.surroundings.take()
         loaded = None if task.candidate is None else Packed.loaded(task.candidate)
         self._config = loaded.config if isinstance(loaded, TypedTarget) else None
@@ -366,132 +289,118 @@ class Trial:
 
     def run(self, block: Block) -> Done:
         """Clone the inputs, call the candidate on each of them, wait for the device, and write the results."""
-        self._last = None  # frees its memory
-        clones = Clones(self._place, self._inputs[0], block.pieces)
-        calls = [call.map(clones.take, lambda value: isinstance(value, Leaf)) for call in block.calls]
+        self._last = ((), [], [])  # frees its memory
+        calls = [call.map(self._clone, lambda value: isinstance(value, Leaf)) for call in block.calls]
+        self.place.wait()  # a stream of the candidate's own shall find its inputs
         inside_ns, results = 0, self._held
         if block.way == "hold":
             self._held, results = [call.positional[0] for call in calls], []
         elif block.way == "call":
             inside_ns, results = self._called(calls)
-        layout = Layout(self._place, self._task.arena_bytes)
+        layout = Layout(self.place, self._task.arena_bytes)
         nodes = [layout.node(result) for result in results]
         layout.copy(self._outputs[0])
-        self._place.wait()
-        self._last = block, clones, calls, results
+        self._last = block.calls, calls, results
         return Done(inside_ns, layout.used, nodes)
 
     def look(self) -> Seen:
         """The names of what each call of the last block has changed, and of what its results share memory with."""
-        if self._last is None:
-            return Seen([], [])
-        block, clones, calls, results = self._last
-        changed, both = clones.changed(), list(zip(block.calls, calls, strict=True))
+        every = list(zip(*self._last, strict=True))
         return Seen(
-            [[*self._changes(clones, changed, *each)] for each in both],
-            [_aliases([*_named(call)], [*_parts(result)]) for call, result in zip(calls, results, strict=True)],
+            [[*self._changes(before, after)] for before, after, _ in every],
+            [self._aliases(after, result) for _, after, result in every],
         )
 
     def _opened(self, arena: Any, shared: int) -> tuple[int, Any]:
         """The address of an arena, and what holds it; this process's own changes of its inputs stay its own."""
-        if self._place.on_gpu:
-            return self._place.gpu.opened(arena), None
-        flags = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
-        mapped = mmap.mmap(arena, self._task.arena_bytes, flags)
+        if self.place.on_gpu:
+            cuda = _library("torch").cuda
+            cuda.set_per_process_memory_fraction(min(1.0, self._task.memory_bytes / cuda.mem_get_info()[1]))
+            return self.place.gpu.opened(arena), None
+        mapped = mmap.mmap(arena, self._task.arena_bytes, mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE)
         os.close(arena)  # no program that is started here shall have it
         return ctypes.addressof(ctypes.c_char.from_buffer(mapped)), mapped
 
+    def _clone(self, leaf: Leaf) -> Any:
+        return self.place.clone(leaf, self._inputs[0])
+
     def _called(self, calls: list[Arguments]) -> tuple[int, list[Any]]:
         bound = [self._bound(call) for call in calls]
-        begin_ns = time.perf_counter_ns()
+        begin_ns = perf_counter_ns()
         results = [call() for call in bound]
-        self._place.wait()
-        inside_ns = time.perf_counter_ns() - begin_ns
+        self.place.wait()
+        inside_ns = perf_counter_ns() - begin_ns
         return inside_ns, [self._with_outputs(*each) for each in zip(calls, results, strict=True)]
 
     def _bound(self, call: Arguments) -> Callable[[], Any]:
         if isinstance(self._candidate, Operation) and self._config is not None:
-            kernel, config = self._candidate.kernel, Config(self._config)
-            if isinstance(kernel, CompilesAtLaunch):
-                return kernel.executable(config).bind(call)
-            return kernel.compile(config, call).bind(call)
+            return self._candidate.kernel.compile(Config(self._config), call).bind(call)
         return partial(self._candidate, *call.positional, **call.keyword)
 
     def _with_outputs(self, call: Arguments, result: Any) -> Any:
         if not self._task.outputs:
             return result
         returned = () if result is None else result if isinstance(result, (tuple, list)) else (result,)
-        values = dict(zip(map(str, count()), call.positional, strict=False)) | {**call.keyword}
-        named = Arguments(keyword=values)
+        named = Arguments(keyword=dict(_named(call)))
         return (*returned, *(named.result(name) for name in self._task.outputs))
 
-    def _changes(self, clones: Clones, changed: set[int], before: Arguments, after: Arguments) -> Iterator[str]:
-        """The names of arguments that are no outputs and have other bytes, and of those that lie elsewhere now."""
-        both = list(zip(_named(before, Leaf), _named(after), strict=True))
-        outputs = {leaf.piece for (name, leaf), _ in both if name in self._task.outputs}
+    def _changes(self, before: Arguments, after: Arguments) -> Iterator[str]:
+        """The names of arguments that are no outputs and hold other values, and of those that have another form."""
+        both = zip(self._leaves(before), self._leaves(after), strict=True)
         for (name, leaf), (_, value) in both:
-            at = clones.rooms[leaf.piece][2] - clones.pieces[leaf.piece][0]
-            if leaf.piece in changed - outputs or _leaf(value, -at, leaf.piece) != leaf:
+            now, was = self.place.leaf(value), self._clone(leaf)
+            same_form = msgspec.structs.replace(now, at=leaf.at) == leaf
+            if not same_form or not (name in self._task.outputs or _same(value, was)):
                 yield name
 
+    def _aliases(self, call: Arguments, result: Any) -> list[list[str]]:
+        """For each tensor of a result the names of arguments and of other results that it shares memory with."""
+        named = [(name, self.place.leaf(value)) for name, value in self._leaves(call)]
+        results = [self.place.leaf(value) for _, value in self._leaves(Arguments((result,)))]
+        every = [*named, *((f"result {at}", leaf) for at, leaf in enumerate(results))]
+        return [
+            [name for at, (name, other) in enumerate(every, -len(named)) if at != own and leaf.meets(other)]
+            for own, leaf in enumerate(results)
+        ]
 
-def _parts(value: Any, kind: type | None = None) -> list[Any]:
-    """The tensors and arrays in a value, or what is of a kind."""
-    found: list[Any] = []
-
-    def fits(each: Any) -> bool:
-        own = Arguments.is_tensor(each) or Arguments.is_array(each)
-        return own if kind is None else isinstance(each, kind)
-
-    Arguments.mapped(value, found.append, fits)
-    return found
-
-
-def _named(arguments: Arguments, kind: type | None = None) -> Iterator[tuple[str, Any]]:
-    """The tensors and arrays in arguments by name, `name[0]` in a container; of positional ones by their number."""
-    for name, value in [*zip(map(str, count()), arguments.positional, strict=False), *arguments.keyword.items()]:
-        for number, part in enumerate(_parts(value, kind)):
-            yield (name if part is value else f"{name}[{number}]"), part
+    def _leaves(self, arguments: Arguments) -> Iterator[tuple[str, Any]]:
+        """The tensors and arrays, or their leaves, by name: of what is in a container `name[0]`."""
+        for name, value in _named(arguments):
+            found: list[Any] = []
+            Arguments.mapped(value, found.append, lambda each: isinstance(each, Leaf) or self.place.holds(each))
+            yield from ((name if part is value else f"{name}[{number}]", part) for number, part in enumerate(found))
 
 
-def _aliases(named: list[tuple[str, Any]], results: list[Any]) -> list[list[str]]:
-    """For each result the names of arguments and of other results that it shares memory with."""
-    every = [*named, *((f"result {at}", result) for at, result in enumerate(results))]
-    return [
-        [name for at, (name, value) in enumerate(every) if at != own and _overlap(result, value)]
-        for own, result in enumerate(results, len(named))
-    ]
+def _named(arguments: Arguments) -> list[tuple[str, Any]]:
+    """Arguments by name; those that are passed by position by their numbers."""
+    return [*zip(map(str, count()), arguments.positional, strict=False), *arguments.keyword.items()]
 
 
-def _overlap(first: Any, second: Any) -> bool:
-    (low, high), (other_low, other_high) = spanned(first), spanned(second)
-    if not (low < other_high and other_low < high):
-        return False
-    (address, strides), (other_address, other_strides) = _address(first), _address(second)
-    # Elements lie at multiples of this, so that the halves of an interleaved array do not meet.
-    step = math.gcd(*strides, *other_strides)
-    shift = (other_address - address) % step if step else 0
-    return bool(shift < first.dtype.itemsize or shift + second.dtype.itemsize > step)
+def _same(first: Any, second: Any) -> bool:
+    """Tell whether two tensors or arrays of one form have the same bytes."""
+    if Arguments.is_array(first):
+        return bool(first.tobytes() == second.tobytes())
+    torch = _library("torch")
+    both = (each.detach().contiguous().flatten().view(torch.uint8) for each in (first, second))
+    return bool(torch.equal(*both))
 
 
 def main() -> None:
     """Answer questions until the pipe is closed; the first is a `Task`."""
-    child = Child(msgspec.msgpack.encode)
-    trial: Trial | None = None
+    child, trial = Child(bytes), None
     for question in child.messages():
         try:
             if isinstance(question, Task):
                 lacking = _confined(question)
-                import_heavy(question.imports, _PURPOSE)
+                import_heavy(question.imports, "trying a candidate")
                 trial = Trial(question)
-                answer: Answer = Ready([*lacking])
+                answer = _ENCODED(Ready([*lacking]))
             else:
-                assert trial is not None
-                answer = trial.look() if isinstance(question, Look) else trial.run(question)
+                answer = _ENCODED(trial.look() if isinstance(question, Look) else trial.run(question))
         except UnusableError as error:
-            answer = Refused("type", str(error))
+            answer = _ENCODED(Refused("type", str(error)))
         except BaseException as error:  # noqa: BLE001 - the candidate's code runs here, and may exit
-            answer = Refused(*_told(error))
+            answer = _ENCODED(_told(error, trial))
         child.send(answer)
 
 
@@ -503,6 +412,9 @@ def _confined(task: Task) -> tuple[str, ...]:
     limits = {resource.RLIMIT_FSIZE: task.memory_bytes}  # of files in memory, too
     if task.device == "cpu":  # a GPU's driver reserves addresses without end
         limits[resource.RLIMIT_DATA] = task.memory_bytes
+        with contextlib.suppress(AttributeError):  # another C library
+            for parameter, most in _MALLOC.items():
+                ctypes.CDLL(None).mallopt(parameter, most)
     for limit, most in limits.items():
         hard = resource.getrlimit(limit)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -510,10 +422,17 @@ def _confined(task: Task) -> tuple[str, ...]:
     return confine((folder, "/dev/null", *Path("/dev").glob("nvidia*")), _FAMILIES)
 
 
-def _told(error: BaseException) -> tuple[Literal["raised", "memory"], str]:
+def _told(error: BaseException, trial: Trial | None) -> Refused:
     try:
         text = CandidateError.one_line(error)
         status = CandidateError.of(error, Status.RUNTIME).status
     except Exception:  # noqa: BLE001 - the candidate's own exception may raise in turn
-        return "raised", type(error).__name__
-    return ("memory" if status is Status.RESOURCES or "allocate memory" in text else "raised"), text
+        text, status = type(error).__name__, Status.RUNTIME
+    lost = False
+    try:
+        if trial is not None:
+            trial.place.wait()
+    except RuntimeError:  # as after an access to memory that is not there
+        lost = True
+    memory = status is Status.RESOURCES or "allocate memory" in text
+    return Refused("memory" if memory else "raised", text, lost)

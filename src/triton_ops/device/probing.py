@@ -195,13 +195,12 @@ class TorchDevice:
             VENDORS[kind_of(torch)].copy_mapped(handle, address, count)
 
     def raw_memory(self, torch: Any) -> Nvidia:
-        """The vendor's ways to allocate, open and copy memory by its address, on this GPU, where torch is ready.
+        """The vendor's ways to allocate, open and copy memory of the current GPU by addresses.
 
         Raises `DeviceError` where there are none.
         """
         if (vendor := VENDORS.get(kind_of(torch))) is None:
             raise DeviceError(f"memory of {self.name} is not shared with other processes", "cuda")
-        self.stay()
         torch.cuda.synchronize()  # makes the context of this thread
         return vendor
 
