@@ -11,7 +11,7 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -94,24 +94,44 @@ def fault_of(
     return None
 
 
-def as_spread(results: Sequence[Any], own: Sequence[Any], values: str) -> list[Any]:
+def as_spread(results: Sequence[Any], own: Sequence[Any], inputs: Iterable[Any], values: str) -> list[Any]:
     """Results in which a NaN, or what is not finite where the reference's is not, counts as the reference's.
 
-    Other algorithms may spread a NaN of the inputs further, and none may lose it. Where one comes of infinities alone,
-    such as of their difference, the order of steps decides, so that any result is right.
+    Other algorithms may spread a NaN of the inputs further, and none may lose it. No rule is clear, so that any result
+    is right, where a NaN comes of infinities alone, or where results are inputs in an order, in which NaN has no place.
     """
-    of_infinities = values == INFINITIES
-    return [_spread(*pair, of_infinities) for pair in zip(results, own, strict=False)] + list(results[len(own) :])
+    free = values == INFINITIES or _selects(own, list(inputs))
+    return [_spread(*pair, free) for pair in zip(results, own, strict=False)] + list(results[len(own) :])
 
 
-def _spread(result: Any, own: Any, of_infinities: bool) -> Any:
-    numbers = all(hasattr(each, "dtype") and "float" in str(each.dtype) for each in (result, own))
-    if not numbers or result.shape != own.shape or result.dtype != own.dtype or type(result) is not type(own):
+def _selects(results: Sequence[Any], inputs: Sequence[Any]) -> bool:
+    """Tell results whose finite numbers are all among the inputs', as of a sort."""
+    for result in filter(_is_float, results):
+        library = _library(result)
+        if not any(
+            bool(library.isin(result[library.isfinite(result)], each).all()) for each in filter(_is_float, inputs)
+        ):
+            return False
+    return True
+
+
+def _spread(result: Any, own: Any, free_of_nan: bool) -> Any:
+    if not (_is_float(result) and _is_float(own) and type(result) is type(own)):
         return result
-    library = require("torch" if Arguments.is_tensor(result) else "numpy", "judging")
+    if (result.shape, result.dtype) != (own.shape, own.dtype):
+        return result
+    library = _library(result)
     free = library.isnan(result) | ~(library.isfinite(result) | library.isfinite(own))
-    free = free | library.isnan(own) if of_infinities else free
+    free = free | library.isnan(own) if free_of_nan else free
     return library.where(free, own, result)
+
+
+def _is_float(value: Any) -> bool:
+    return hasattr(value, "dtype") and "float" in str(value.dtype)
+
+
+def _library(values: Any) -> Any:
+    return require("torch" if Arguments.is_tensor(values) else "numpy", "judging")
 
 
 class _NoQuestionError(Exception):
@@ -189,7 +209,8 @@ class Examination:
 
         def right(call: int, results: list[Any]) -> Difference | None:
             low = as_list(own.results[call])
-            return golden[call].difference(as_spread(results, low, inputs.values) if odd_values else results)
+            given = (*drawn[call].positional, *drawn[call].keyword.values())
+            return golden[call].difference(as_spread(results, low, given, inputs.values) if odd_values else results)
 
         if any(right(call, as_list(result)) is not None for call, result in enumerate(own.results)):
             raise _NoQuestionError("the reference is not right by its own result in higher precision")
@@ -267,17 +288,20 @@ class Examination:
     def timed_fault(
         self, asked: Inputs, block: Sequence[Arguments], found: BlockResult, own: BlockResult, golden: Sequence[int]
     ) -> Fault | None:
-        """The fault of a timed block, by the reference process's results, and of some calls by the golden ones."""
+        """The fault of a timed block: by the reference process's results, and of some calls by the golden ones.
+
+        These decide also where results are not near the reference's, whose own error may be larger than rounding.
+        """
         dtypes = [str(each.dtype).removeprefix("torch.") for each in block[0].tensors()]
 
         def right(call: int, results: list[Any]) -> Difference | None:
             low = as_list(own.results[call])
-            if call in golden:
-                return self.question.golden(block[call]).difference(results)
             if same_bits(results, low):
                 return None
             rule = self.question.tolerance, self.question.check
-            return ReferenceResults.of_own(low, dtypes, *rule).difference(results)
+            if call not in golden and ReferenceResults.of_own(low, dtypes, *rule).difference(results) is None:
+                return None
+            return self.question.golden(block[call]).difference(results)
 
         fault = fault_of(found, own, right)
         return None if fault is None else replace(_fault(fault, asked), timed=True)

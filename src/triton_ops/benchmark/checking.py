@@ -147,7 +147,8 @@ def check(
     """Find out whether a candidate that nobody trusts is right, and then whether it is faster than a reference.
 
     The candidate runs in a process of its own, which holds neither the reference nor its results, the judge or the
-    clock. Inputs of every call are new, and every result is judged. docs/concepts/referee.md says what that finds.
+    clock. Inputs of every call are new, and every result is judged. docs/reference/security.md says against what it
+    holds.
 
     Args:
         candidate: `FILE:NAME` or `MODULE:NAME` as text, which this process never imports; or a function.
