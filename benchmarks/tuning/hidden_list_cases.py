@@ -178,7 +178,7 @@ INT8_CONFIGS = [
         (32, 64, 128, 256), (64, 128, 256), (64, 128), (1, 32), (4, 8), (3, 4))
     if 1024 * warps <= m * n <= 4096 * warps
 ]  # fmt: skip
-"""Of the values that the package's own script of tuning tries, those that fit a thousand rows."""
+"""Values that are usual for such a product of a thousand rows."""
 
 CASES: dict[str, Case] = {
     "add": Case(TUTORIALS, f"{_T}/01-vector-add.py", "add_kernel",

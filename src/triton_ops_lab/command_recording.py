@@ -104,12 +104,18 @@ def replay_command(
         level, conditions = Effort.named(effort), LiveConditions(noise=noise, compilers=compilers)
         tunes = list(_announce(plan.tuned(level, conditions, processes, followed)))
         facts = Facts("replay", {"effort": level.name, "spaces": tunes})
-        header = ["search", "within 1%", "mean regret", "worst", "trials", "s", "ended", "recording"]
+        header = ["search", "within 1%", "promised", "mean regret", "worst", "trials", "s", "ended", "recording"]
         rows = []
         for one in tunes:
             regrets = [f"{regret:.2%}" for regret in (one.regret_mean, one.regret_worst)]
             ends = ", ".join(f"{count} {reason}" for reason, count in sorted(one.stopped.items()))
-            figures = [f"{one.within_1pct:.2f}", *regrets, f"{one.trials:.1f}", f"{one.seconds:.1f}"]
+            figures = [
+                f"{one.within_1pct:.2f}",
+                Facts.cell(one.promised, ".2f"),
+                *regrets,
+                f"{one.trials:.1f}",
+                f"{one.seconds:.1f}",
+            ]
             rows.append([one.search, *figures, ends, one.file])
         return facts.table(header, rows, header[1:-2])
     summaries = list(_announce(plan.replayed(processes, followed)))

@@ -63,13 +63,14 @@ class LiveRun:
     seconds: float
     trials: int
     stopped: str
+    within_1pct: float | None = None  # the chance of a regret of at most 1 %, as a tune says it
 
 
-def live_replay(
+def simulated(
     recording: Recording, searcher: Searcher, effort: Effort, conditions: LiveConditions, *, seed: int = 0,
     texts_read: int = 0,
-) -> LiveRun:  # fmt: skip
-    """Simulate one tune on a recording; the `texts_read` of the kernel before its search take time."""
+) -> TuningLoop:  # fmt: skip
+    """The loop of one simulated tune at its end; the `texts_read` of the kernel before its search take time."""
     start_s = conditions.compilers_s + _READ_S * texts_read / conditions.compilers
     compilers = SimulatedCompilers(recording, start_s, conditions.compilers)
     machine = Machine.of(DeviceSpec.named(recording.device))
@@ -80,10 +81,21 @@ def live_replay(
     loop.prepare([])
     compilers.advance(max(conditions.worker_s, compilers.now_s))
     loop.run(SimulatedStation(recording, compilers, conditions, random.Random(seed)))
-    chosen_ms = _chosen_ms(list(loop.trials.values()), recording, effort, loop.default)
-    regret = math.inf if chosen_ms is None else chosen_ms / recording.best_ms - 1
-    seconds = compilers.now_s + effort.race.seconds
-    return LiveRun(regret, seconds=seconds, trials=len(loop.trials), stopped=loop.stopped)
+    return loop
+
+
+def live_replay(
+    recording: Recording, searcher: Searcher, effort: Effort, conditions: LiveConditions, *, seed: int = 0,
+    texts_read: int = 0, modelled: bool = False,
+) -> LiveRun:  # fmt: skip
+    """Simulate one tune as `simulated`; `modelled` says whether the searcher has a model, for the chance it tells."""
+    loop = simulated(recording, searcher, effort, conditions, seed=seed, texts_read=texts_read)
+    trials = list(loop.trials.values())
+    return LiveRun(
+        regret_of(trials, recording, effort, loop.default), seconds=loop.budget.elapsed_s + effort.race.seconds,
+        trials=len(trials), stopped=loop.stopped,
+        within_1pct=loop.chance_within_1pct(modelled=modelled),
+    )  # fmt: skip
 
 
 class SimulatedCompilers:
@@ -148,15 +160,15 @@ class SimulatedStation:
         return replace(trial, measurement=replace(trial.measurement, samples_ms=(noisy,)))
 
 
-def _chosen_ms(trials: Iterable[Trial], recording: Recording, effort: Effort, default: Config) -> float | None:
-    """The recorded time of the config that the last comparison chooses of those that measured well, if any ran."""
+def regret_of(trials: Iterable[Trial], recording: Recording, effort: Effort, default: Config) -> float:
+    """The regret of the config that the last comparison chooses of those that measured well; infinite if none ran."""
     measured = sorted((trial for trial in trials if trial.ok), key=lambda trial: trial.rank)
     if not measured:
-        return None
+        return math.inf
     limit_ms = (1 + effort.near) * measured[0].median_ms
     near = [trial for trial in measured if trial.median_ms <= limit_ms][: effort.finalists]
     configs = {trial.config for trial in near} | {trial.config for trial in measured if trial.config == default}
-    return min(recording.trials[config].median_ms for config in configs)
+    return min(recording.trials[config].median_ms for config in configs) / recording.best_ms - 1
 
 
 _log = logging.getLogger("triton_ops")
@@ -315,6 +327,7 @@ class LiveSummary:
     within_1pct: float  # share of the tunes that chose a config within 1 % of the optimum
     regret_mean: float  # how much slower the chosen config is than the best; infinite where no config ran
     regret_worst: float  # of a tune
+    promised: float | None  # the mean of the chances that the tunes told for that; None if one told none
     trials: float
     seconds: float
     stopped: dict[str, int]  # how many tunes ended for each reason
@@ -323,9 +336,11 @@ class LiveSummary:
 def summarise_live(file: str, search: str, runs: Sequence[LiveRun]) -> LiveSummary:
     """The summary of simulated tunes, at least one, that differ in their seed."""
     regrets = [run.regret for run in runs]
+    told = [run.within_1pct for run in runs if run.within_1pct is not None]
     return LiveSummary(
         file=file, search=search, within_1pct=_mean(regret <= _NEAR for regret in regrets), regret_mean=_mean(regrets),
-        regret_worst=round(max(regrets), 4), trials=_mean(run.trials for run in runs),
+        regret_worst=round(max(regrets), 4), promised=_mean(told) if told else None,
+        trials=_mean(run.trials for run in runs),
         seconds=_mean(run.seconds for run in runs), stopped=dict(Counter(run.stopped for run in runs)),
     )  # fmt: skip
 
@@ -443,22 +458,24 @@ def _take_one_thread() -> None:
 
 
 def _replay(job: _Job) -> ReplayRun:
-    target, searcher = _searcher(job)
+    target, searcher, _ = _searcher(job)
     return replay(target, searcher, max(job.plan.budgets), batch=job.plan.batch, previews=job.plan.previews)
 
 
 def _tune(job: _Job, effort: Effort, conditions: LiveConditions) -> LiveRun:
-    target, searcher = _searcher(job)
+    target, searcher, modelled = _searcher(job)
     work = _work_of(target, job.plan.undeclared) if job.plan.model else None
     texts = len(work.works) if isinstance(work, Readings) else 0
-    return live_replay(target, searcher, effort, conditions, seed=job.seed, texts_read=texts)
+    own = replace(effort, search=job.search)
+    return live_replay(target, searcher, own, conditions, seed=job.seed, texts_read=texts, modelled=modelled)
 
 
-def _searcher(job: _Job) -> tuple[Recording, Searcher]:
+def _searcher(job: _Job) -> tuple[Recording, Searcher, bool]:
+    """The recording, its searcher, and whether that has a model of the work."""
     target, plan = _read(job.recording), job.plan
     records = transfers_for(target, [_read(path) for path in plan.records])
     priors = priors_for(target, plan.undeclared) if plan.model else []
-    return target, make_searcher(job.search, target.space, job.seed, priors, records)
+    return target, make_searcher(job.search, target.space, job.seed, priors, records), bool(priors)
 
 
 @lru_cache(maxsize=32)

@@ -83,6 +83,7 @@ class Record(Form):
         ties: Configs that could not be told from the fastest.
         noise: The relative difference below which two count as equal.
         raced_gain, gain_interval: The default's time over the winner's, round by round, and its 95 % interval.
+        within_1pct: The chance that nothing of the space is faster by more than 1 %; null where it is unknown.
         confidence: `ok`, or why the comparison should not be relied on.
         guard: What the device said meanwhile, as of `tune`.
         resources: What the compiler made of the winner; null for functions.
@@ -131,6 +132,7 @@ class Record(Form):
     default_timing: Timing | UnsetType | None = UNSET
     raced_gain: float | UnsetType | None = UNSET
     gain_interval: list[float] | UnsetType | None = UNSET
+    within_1pct: float | UnsetType | None = UNSET
     guard: dict[str, Any] | UnsetType | None = UNSET
     resources: Resources | UnsetType | None = UNSET
     contents: list[Any] | UnsetType = UNSET

@@ -167,6 +167,7 @@ class ReplayedSpace(Form):
         previews: Configs that were only compiled, for each run.
         within_1pct: The share of tunes that chose a config within 1 % of the optimum.
         regret_mean, regret_worst: How much slower the chosen config is than the best; null if no config ran.
+        promised: The mean chance of that which the tunes told; null if none told one.
         trials, seconds: Means of a tune.
         stopped: Why searches ended.
     """
@@ -182,6 +183,7 @@ class ReplayedSpace(Form):
     within_1pct: float | UnsetType = UNSET
     regret_mean: float | UnsetType | None = UNSET
     regret_worst: float | UnsetType | None = UNSET
+    promised: float | UnsetType | None = UNSET
     trials: float | UnsetType = UNSET
     seconds: float | UnsetType = UNSET
     stopped: dict[str, int] | UnsetType = UNSET

@@ -48,6 +48,7 @@ class Result(Form):
         ties: Configs that could not be told from the fastest, the winner included.
         noise: The relative difference below which two configs count as equal.
         gain_interval: The 95 % interval of `gain`; null if the default was not measured beside the winner.
+        within_1pct: The chance that nothing of the space is faster by more than 1 %; null where it is unknown.
         confidence: `ok`, or why the comparison should not be relied on.
         unproven: Why the winner is unproven; empty for a proven one.
         stopped: `complete`, `settled`, `trials`, `seconds`, `interrupted` or `cached`.
@@ -73,6 +74,7 @@ class Result(Form):
     ties: list[Config]
     noise: float
     gain_interval: list[float] | None
+    within_1pct: float | None
     confidence: str
     unproven: str
     guard: Guard

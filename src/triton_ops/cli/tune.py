@@ -317,6 +317,8 @@ def _speed(result: TuningResult) -> str:
         parts.append(f"{metrics.bandwidth_gbps:.0f} GB/s{share}")
     if len(result.ties) > 1:
         parts.append(f"{len(result.ties) - 1} more within noise")
+    if result.within_1pct is not None:
+        parts.append(f"within 1 % of the fastest with a chance of {result.within_1pct:.3g}")
     if result.unproven:
         parts.append("unproven")
     parts.append("from the cache, not measured again" if result.from_cache else "measured now")

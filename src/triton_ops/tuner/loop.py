@@ -20,7 +20,7 @@ from triton_ops.evaluation import TriesConfigs
 from triton_ops.processes import Threads
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
 from triton_ops.request import Effort
-from triton_ops.search import Search, Searcher
+from triton_ops.search import Search, Searcher, chance_within_1pct
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.budget import RunningBudget, rounds_s
 from triton_ops.tuner.feeds import CompiledFeed, Compiles, DirectFeed, Ready, Wait, new_configs, wait_for_one
@@ -152,6 +152,16 @@ class TuningLoop:
                         self._finish(self._under_way.popleft(), station)
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
+
+    def chance_within_1pct(self, *, modelled: bool, noise: float = 0.0) -> float | None:
+        """The chance that nothing is faster than what was found by more than 1 %; None where it is unknown.
+
+        `modelled` says whether the searcher has a model of the work, and `noise` is that of the last comparison.
+        """
+        if self.effort.search != "auto":
+            return None
+        trials, configs = list(self.trials.values()), self.space.size.valid
+        return chance_within_1pct(trials, configs, modelled=modelled, noise=noise)
 
     def progress(self) -> RunProgress:
         """The progress of the search."""

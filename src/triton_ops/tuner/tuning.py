@@ -98,6 +98,7 @@ def _compared(loop: TuningLoop, compare: Callable[[], Outcome], otherwise: Outco
     return otherwise
 
 
+_MODEL = "a model of the work"  # orders configs
 _GIVEN_UP_S = 2.0  # in which another process of a run ends what it has prepared of a problem that goes on here
 
 
@@ -460,7 +461,9 @@ class Tuning:
             tunes=before.tunes + 1,
         )  # fmt: skip
         again = ["the winner of a problem nearby, which leads again"] * outcome.leads_again
-        return replace(record, ordered_by=(*self._ordered_by, *again))
+        within = loop.chance_within_1pct(modelled=_MODEL in self._ordered_by, noise=outcome.noise)
+        ordered_by = (*self._ordered_by, *again)
+        return replace(record, ordered_by=ordered_by, within_1pct=within if outcome.compared else None)
 
     def _keep(self, outcome: Outcome, record: Record, log: RunLog, remembered: bool) -> None:
         """Store the record, if it is to be, and end the log after that: a tune finds it even without the end."""
@@ -498,7 +501,7 @@ class Tuning:
         self._model = self._model or coming_priors(self.request, self.folder, pool, self.effort.budget.trials)
 
         def searcher_with(priors: Sequence[Prior]) -> Searcher:
-            self._ordered_by = (*["a model of the work"] * bool(priors), *["records of other problems"] * bool(records))
+            self._ordered_by = (*[_MODEL] * bool(priors), *["records of other problems"] * bool(records))
             return make_searcher(search, space, self.options.seed, priors, records)
 
         return searcher_over(searcher_with, self._model, ready, self.effort.budget.seconds)

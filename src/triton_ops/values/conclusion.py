@@ -19,6 +19,7 @@ class Conclusion:
     noise: NotNegative = 0.0
     raced_gain: NotNegative | None = None
     gain_interval: tuple[NotNegative, NotNegative] | None = None
+    within_1pct: NotNegative | None = None
     confidence: str = "ok"
     guard: Mapping[str, Nested] = field(default_factory=dict)
     stopped: str = ""

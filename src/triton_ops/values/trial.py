@@ -433,6 +433,9 @@ class TuningResult(Conclusion, _FirstFields):
         noise: Relative difference below which two configs count as equal here.
         raced_gain: The default's time divided by the winner's, compared round by round; None if they did not race.
         gain_interval: 95 % interval of `raced_gain`.
+        within_1pct: The chance, 0 to 1, that no config of the space is faster than the winner by more than 1 %, by
+            simulated tunes on recorded spaces. None where it is unknown: by another search than `auto`, of fewer than
+            24 trials, or where `noise` is larger.
         confidence: `ok`, or in words why the comparison should not be relied on.
         unproven: Why the winner is none to rely on: nothing was compared, noise hides whether it is the fastest, or
             Triton's interpreter was timed; empty for a proven winner.
@@ -502,8 +505,8 @@ class TuningResult(Conclusion, _FirstFields):
             "problem": self.problem_size, "device": self.device, "from_cache": self.from_cache,
             "default": None if self.default is None else dict(self.default.config),
             "default_ms": self._default_ms, "gain": self.gain, "ties": [dict(config) for config in self.ties],
-            "noise": self.noise, "gain_interval": self.gain_interval, "confidence": self.confidence,
-            "unproven": self.unproven,
+            "noise": self.noise, "gain_interval": self.gain_interval, "within_1pct": self.within_1pct,
+            "confidence": self.confidence, "unproven": self.unproven,
             "guard": self.guard, "stopped": self.stopped, "elapsed_s": self.elapsed_s, "place": self.place,
             "verified": self.verified, "notes": list(self.notes), "waited_s": self.waited_s, "mode": self.mode,
             "run": self.run, "ordered_by": list(self.ordered_by), "totals": self.totals,

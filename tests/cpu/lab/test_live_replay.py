@@ -191,7 +191,7 @@ def test_the_command_simulates_tunes(cli, file, readings):
     assert ran.code == 0, ran.err
     (space,) = json.loads(ran.out)["spaces"]
     assert set(space) == {
-        "file", "search", "within_1pct", "regret_mean", "regret_worst", "trials", "seconds", "stopped",
+        "file", "search", "within_1pct", "regret_mean", "regret_worst", "promised", "trials", "seconds", "stopped",
     }  # fmt: skip
     table = cli("replay", path, "--live", "--seeds", "1", "--jobs", "1", "--effort", "full", "--noise", "0").out
     assert "mean regret" in table
