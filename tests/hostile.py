@@ -6,6 +6,7 @@ import gc
 import mmap
 import os
 import pickle
+import resource
 import signal
 import socket
 import struct
@@ -44,6 +45,9 @@ def reaches(x, parent):
     half, place = struct.pack("QQ", x.ctypes.data, 8), Path(f"/proc/{parent}")
     acts = [
         lambda: (place / "mem").open("rb"),
+        lambda: (place / "environ").read_bytes(),
+        lambda: (place / "maps").read_bytes(),
+        lambda: resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY,) * 2),
         lambda: (place / "mem").open("r+b"),
         lambda: os.open(place / "fd" / "0", os.O_RDONLY),
         lambda: _of_libc("ptrace", 16, parent, 0, 0),  # PTRACE_ATTACH

@@ -14,7 +14,7 @@ from typing import Any
 from triton_ops.backend import CandidateError, CompilerNeeds, Operation, Packed, TritonProcess
 from triton_ops.base import require
 from triton_ops.exceptions import TargetError, TritonKernelError
-from triton_ops.processes import Child, confine
+from triton_ops.processes import Child
 from triton_ops_lint.apart import STEPS, LintReply, LintRequest
 from triton_ops_lint.engine import lint_here
 from triton_ops_lint.kept_reports import Recorder
@@ -203,7 +203,7 @@ def _reply(request: LintRequest, recorder: Recorder, with_torch: mmap.mmap) -> L
     """The reply of a copy of this process, which says whether torch was imported in it."""
     STEPS.omissions, STEPS.only_reads = request.omissions, request.options.no_run
     if request.confined:
-        confine()
+        Child.confine()
     # RLIMIT_AS would count addresses that torch only reserves; RLIMIT_DATA counts private mappings since Linux 4.7.
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     try:

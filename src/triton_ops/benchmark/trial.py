@@ -222,11 +222,12 @@ class _Confined:
         self._place.copy(self._snapshot, self._results.address, used)
         self._place.wait()
         wall_ns = time.perf_counter_ns() - begin_ns
-        if way != "call":
-            return BlockResult(wall_ns=wall_ns)
-        results = self._results_of(done, len(calls), used)
+        results = self._results_of(done, len(calls), used) if way == "call" else ()
+        # After an echo, too, so that it differs from other blocks in the calls alone.
         seen = self._asked(child.Look(), child.Seen, self._limits.call_s, "block")
         process.pause(True)
+        if way != "call":
+            return BlockResult(wall_ns=wall_ns)
         changed = tuple(tuple(map(escaped, names)) for names in seen.changed)
         aliases = tuple(tuple(tuple(map(escaped, names)) for names in each) for each in seen.aliases)
         if not len(changed) == len(aliases) == len(calls):

@@ -29,7 +29,7 @@ from triton_ops import settings
 from triton_ops.backend import Arguments, CandidateError, Operation, Packed
 from triton_ops.base import require
 from triton_ops.device import TorchDevice
-from triton_ops.processes import Child, Surroundings, confine, import_heavy
+from triton_ops.processes import Child, Surroundings, import_heavy
 from triton_ops.space import Config
 from triton_ops.typed import TypedTarget
 from triton_ops.values import ITEM_BYTES, STORED_ALONE, Status, item_bytes
@@ -257,7 +257,7 @@ class Layout:
         """A result as it is told to the parent; `UnusableError` if it is none that can be copied."""
         kind = type(value)
         if kind in (bool, int, float, str, NoneType):
-            return value
+            return value  # type: ignore[no-any-return]
         if isinstance(value, (tuple, list)):
             return Several("list" if isinstance(value, list) else "tuple", [self.node(item) for item in value])
         if isinstance(value, Mapping):
@@ -277,11 +277,17 @@ class Trial:
     """A candidate that is loaded, its arenas, and its last block."""
 
     def __init__(self, task: Task) -> None:
+        _limit(task)
+        # The driver of a GPU begins with sockets and files that a confined process may not have.
+        self.lacking = Child.confine(_writable(), _FAMILIES) if task.device == "cpu" else ()
+        import_heavy(task.imports, "trying a candidate")
         TorchDevice(task.device).stay()
         self._task, self.place = task, Place(task.device)
         self._inputs, self._outputs = (self._opened(arena, number) for number, arena in enumerate(task.arenas))
         self._held: list[Any] = []
         self._last: tuple[Sequence[Arguments], list[Arguments], list[Any]] = ((), [], [])
+        if self.place.on_gpu:
+            self.lacking = Child.confine(_writable(), _FAMILIES)
         task.surroundings.take()
         loaded = None if task.candidate is None else Packed.loaded(task.candidate)
         self._config = loaded.config if isinstance(loaded, TypedTarget) else None
@@ -289,7 +295,6 @@ class Trial:
 
     def run(self, block: Block) -> Done:
         """Clone the inputs, call the candidate on each of them, wait for the device, and write the results."""
-        self._last = ((), [], [])  # frees its memory
         calls = [call.map(self._clone, lambda value: isinstance(value, Leaf)) for call in block.calls]
         self.place.wait()  # a stream of the candidate's own shall find its inputs
         inside_ns, results = 0, self._held
@@ -300,12 +305,13 @@ class Trial:
         layout = Layout(self.place, self._task.arena_bytes)
         nodes = [layout.node(result) for result in results]
         layout.copy(self._outputs[0])
-        self._last = block.calls, calls, results
+        self._last = (block.calls, calls, results) if results else ((), [], [])
         return Done(inside_ns, layout.used, nodes)
 
     def look(self) -> Seen:
         """The names of what each call of the last block has changed, and of what its results share memory with."""
         every = list(zip(*self._last, strict=True))
+        self._last = ((), [], [])  # frees its memory, which then takes no time of the next block
         return Seen(
             [[*self._changes(before, after)] for before, after, _ in every],
             [self._aliases(after, result) for _, after, result in every],
@@ -391,11 +397,10 @@ def main() -> None:
     for question in child.messages():
         try:
             if isinstance(question, Task):
-                lacking = _confined(question)
-                import_heavy(question.imports, "trying a candidate")
                 trial = Trial(question)
-                answer = _ENCODED(Ready([*lacking]))
+                answer = _ENCODED(Ready([*trial.lacking]))
             else:
+                assert trial is not None
                 answer = _ENCODED(trial.look() if isinstance(question, Look) else trial.run(question))
         except UnusableError as error:
             answer = _ENCODED(Refused("type", str(error)))
@@ -404,11 +409,14 @@ def main() -> None:
         child.send(answer)
 
 
-def _confined(task: Task) -> tuple[str, ...]:
-    """Confine this process to its own folder, and limit the memory and the files that it makes."""
-    folder = Path(tempfile.gettempdir())
+def _writable() -> list[Path]:
+    return [Path(tempfile.gettempdir()), Path("/dev/null"), *Path("/dev").glob("nvidia*")]
+
+
+def _limit(task: Task) -> None:
+    """Limit the memory and the files that this process makes, and have its caches in its own folder."""
     for name in _CACHES:
-        settings.set_variable(name, str(folder / name.lower()))
+        settings.set_variable(name, str(Path(tempfile.gettempdir(), name.lower())))
     limits = {resource.RLIMIT_FSIZE: task.memory_bytes}  # of files in memory, too
     if task.device == "cpu":  # a GPU's driver reserves addresses without end
         limits[resource.RLIMIT_DATA] = task.memory_bytes
@@ -419,7 +427,6 @@ def _confined(task: Task) -> tuple[str, ...]:
         hard = resource.getrlimit(limit)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(limit, (most, most))
-    return confine((folder, "/dev/null", *Path("/dev").glob("nvidia*")), _FAMILIES)
 
 
 def _told(error: BaseException, trial: Trial | None) -> Refused:

@@ -5,7 +5,6 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 _NAMES = {
     ".channel": "GarbledError Reader",
     ".child": "Surroundings TerminatedError Threads import_heavy strays",
-    ".confined": "confine",
     ".fork_server": "ForkedProcess ForkRequests ForkServer IdleProcesses fork_servers",
     ".worker_process": "Child WorkerLostError WorkerProcess",
 }
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from triton_ops.processes.child import Threads as Threads
     from triton_ops.processes.child import import_heavy as import_heavy
     from triton_ops.processes.child import strays as strays
-    from triton_ops.processes.confined import confine as confine
     from triton_ops.processes.fork_server import ForkedProcess as ForkedProcess
     from triton_ops.processes.fork_server import ForkRequests as ForkRequests
     from triton_ops.processes.fork_server import ForkServer as ForkServer

@@ -24,32 +24,35 @@ from triton_ops import settings
 
 _VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ", settings.FAMILY)
 _FAMILIES = ("LC_", "PYTHON", "TRITON_")
-# By machine: the number of the architecture in linux/audit.h; then those of
+# By machine: the number of the architecture in linux/audit.h, that of seccomp; then those of
 # - socket, ptrace, process_vm_readv, process_vm_writev, setpriority, ioprio_set, and settimeofday, clock_settime,
 #   adjtimex and clock_adjtime, which set clocks;
 # - sched_setparam, sched_setscheduler, sched_setaffinity, sched_setattr and prlimit64, of another process;
 # - setsid and setpgid.
 _MACHINES = {
     "x86_64": (
-        0xC000003E, (41, 101, 310, 311, 141, 251, 164, 227, 159, 305), (142, 144, 203, 314, 302), (112, 109)
+        0xC000003E, 317, (41, 101, 310, 311, 141, 251, 164, 227, 159, 305), (142, 144, 203, 314, 302), (112, 109)
     ),
     "aarch64": (
-        0xC00000B7, (198, 117, 270, 271, 140, 30, 170, 112, 171, 266), (118, 119, 122, 274, 261), (157, 154)
+        0xC00000B7, 277, (198, 117, 270, 271, 140, 30, 170, 112, 171, 266), (118, 119, 122, 274, 261), (157, 154)
     ),
 }  # fmt: skip
 _EVERYWHERE = (425, 438)  # io_uring_setup, which opens sockets too, and pidfd_getfd, which takes those of others
 _OTHER_CALLS = 0x40000000  # from here on x86 has the same calls under other numbers
 # Of linux/bpf_common.h: LD|W|ABS, JMP|JEQ|K, JMP|JGE|K and RET|K; of linux/seccomp.h: RET_ALLOW, and RET_ERRNO with its
-# number, where 0 is a success that does nothing; of linux/prctl.h: PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP and
-# SECCOMP_MODE_FILTER.
+# number, where 0 is a success that does nothing, SECCOMP_SET_MODE_FILTER and SECCOMP_FILTER_FLAG_TSYNC; of
+# linux/prctl.h: PR_SET_NO_NEW_PRIVS.
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _REFUSE, _PRETEND = 0x7FFF0000, 0x00050000 | errno.EACCES, 0x00050000
-_NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
+_NO_NEW_PRIVILEGES, _FILTER, _ALL_THREADS = 38, 1, 1
 # Of landlock(7): the calls, which have one number everywhere; the flag that asks for the version; the kind of a rule;
 # the rights to write to files and folders, by the version that knows them; TCP; abstract sockets and signals.
 _CREATE, _ADD, _RESTRICT, _ASK_VERSION, _BENEATH = 444, 445, 446, 1, 1
 _WRITES, _OF_FILES = {1: 0x1FF2, 2: 0x2000, 3: 0x4000}, 0x4002
 _TCP, _SCOPES = 3, 3
+# Of capabilities(7), which root alone has: the form of the call, and the right to files of other users, as a folder of
+# the user's in a container has. It is kept where it is there; with others the variables of any process can be read.
+_CAPABILITIES, _OVERRIDE = 0x20080522, 1 << 1
 
 
 class _Program(ctypes.Structure):
@@ -59,6 +62,7 @@ class _Program(ctypes.Structure):
 def confine(writable: Iterable[str | Path] | None = None, families: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Confine this process, with all threads and processes that it starts from now on.
 
+    Threads that it has already are kept from system calls alone, not from files and signals.
     Of the files only those `writable`, folders with all below them, can be written; None leaves files as they are.
     Variables whose names begin with one of `families` stay. Gives what this system cannot keep from the code, in words.
     """
@@ -70,9 +74,11 @@ def confine(writable: Iterable[str | Path] | None = None, families: tuple[str, .
         text = b"".join(f"{name}={value}\0".encode("utf-8", "surrogateescape") for name, value in left.items())
         ctypes.memmove(begin, text[: end - begin].ljust(end - begin, b"\0"), end - begin)
     linux = platform.system() == "Linux"
+    threads = len(os.listdir("/proc/self/task")) if linux and _give_up() else 1  # noqa: PTH208 - numbers alone
     calls = linux and platform.machine() in _MACHINES and _refuse(*_MACHINES[platform.machine()])
     version = _rule(writable) if linux else 0
     return (
+        *(() if threads == 1 else ("what threads do that it has already",)),
         *(() if calls else ("sockets, and priorities and clocks of others",)),
         *(() if version >= 1 else ("the memory of others",)),
         *(() if version >= 3 or writable is None else ("changes of files",)),
@@ -80,8 +86,16 @@ def confine(writable: Iterable[str | Path] | None = None, families: tuple[str, .
     )
 
 
-def _refuse(architecture: int, calls: tuple[int, ...], of_others: tuple[int, ...], pretended: tuple[int, ...]) -> bool:
-    """Have these system calls fail, and all of another architecture; tell whether the system does so.
+def _give_up() -> bool:
+    """Give up the capabilities of root, but for one; tell whether the system does so."""
+    capset, header = ctypes.CDLL(None).capset, struct.pack("=Ii", _CAPABILITIES, 0)
+    return any(capset(header, struct.pack("=6I", own, own, 0, 0, 0, 0)) == 0 for own in (_OVERRIDE, 0))
+
+
+def _refuse(
+    architecture: int, seccomp: int, calls: tuple[int, ...], of_others: tuple[int, ...], pretended: tuple[int, ...]
+) -> bool:
+    """Have these system calls fail in all threads, and all of another architecture; tell whether the system does so.
 
     Those `of_others` fail if their first argument, a process, is not 0, and those `pretended` do nothing.
     """
@@ -100,7 +114,7 @@ def _refuse(architecture: int, calls: tuple[int, ...], of_others: tuple[int, ...
     library = ctypes.CDLL(None, use_errno=True)
     # The kernel takes a filter of a process without rights only after this.
     library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    return bool(library.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(_Program(len(steps), code)), 0, 0) == 0)
+    return bool(library.syscall(seccomp, _FILTER, _ALL_THREADS, ctypes.byref(_Program(len(steps), code))) == 0)
 
 
 def _rule(writable: Iterable[str | Path] | None) -> int:

@@ -37,6 +37,7 @@ from triton_ops.exceptions import DeviceError
 from triton_ops.processes import child
 from triton_ops.processes.apart import Apart
 from triton_ops.processes.channel import PICKLES, AwakeClock, Channel, ChildsEnd, GarbledError, Reader
+from triton_ops.processes.confined import confine
 
 _LINES = 20  # of a worker's output that are kept
 _PART = 1 << 16  # characters that are read at once: a line may never end
@@ -90,6 +91,7 @@ class Child:
         self.receive, self.messages = self._end.receive, self._end.messages
 
     step = StepStarted  # the message that a step begins
+    confine = staticmethod(confine)  # this process, before code runs in it that may be a stranger's
 
     @staticmethod
     def die_with(parent: int) -> None:
