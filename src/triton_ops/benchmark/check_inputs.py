@@ -23,6 +23,7 @@ _PRIMES, _SIXTEENS, _WHOLE, _EDGES = (17, 31, 67, 131), (48, 80, 144), (192, 64,
 _WIDE = 1 << 31  # elements that a signed number of 32 bits cannot count
 _FEW = 7  # values of a tensor of many ties; no width of tiles is a multiple of it
 _LARGE, _OUTLIER = 100.0, 10.0
+_LARGE_OF_16_BITS = 8.0  # beyond, rounding alone decides which score of attention is the largest
 
 
 def is_spec(value: object) -> bool:
@@ -196,7 +197,7 @@ def _outliers(content: Any, rng: random.Random) -> None:
 
 def _large_rows(content: Any, rng: random.Random) -> None:
     rows, some = _rows(content, rng)
-    rows[some] *= _LARGE
+    rows[some] *= _LARGE if content.dtype.itemsize > 2 else _LARGE_OF_16_BITS
 
 
 def _denormal_rows(content: Any, rng: random.Random) -> None:

@@ -100,8 +100,10 @@ def as_spread(results: Sequence[Any], own: Sequence[Any], inputs: Iterable[Any],
     Other algorithms may spread a NaN of the inputs further, and none may lose it. No rule is clear, so that any result
     is right, where a NaN comes of infinities alone, or where results are inputs in an order, in which NaN has no place.
     """
-    free = values == INFINITIES or _selects(own, list(inputs))
-    return [_spread(*pair, free) for pair in zip(results, own, strict=False)] + list(results[len(own) :])
+    if values != INFINITIES and _selects(own, list(inputs)):
+        return list(own)
+    pairs = zip(results, own, strict=False)
+    return [_spread(*pair, values == INFINITIES) for pair in pairs] + list(results[len(own) :])
 
 
 def _selects(results: Sequence[Any], inputs: Sequence[Any]) -> bool:

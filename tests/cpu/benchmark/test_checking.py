@@ -133,9 +133,9 @@ def test_a_nan_may_spread_and_may_not_be_lost(library):
     assert np.array_equal(np.asarray(spread), np.asarray(own), equal_nan=True)
     (lost,) = as_spread([library([1.0, 2.0, 3.0, inf, -inf])], [own], [own * 2], "a NaN")
     assert np.asarray(lost).tolist() == [1.0, 2.0, 3.0, inf, -inf]
-    for inputs, values in ((own * 2, "infinities"), (own, "a NaN")):
-        (free,) = as_spread([library([1.0, 2.0, 3.0, inf, -inf])], [own], [inputs], values)
-        assert np.array_equal(np.asarray(free), [1.0, nan, 3.0, inf, -inf], equal_nan=True)
+    (free,) = as_spread([library([1.0, 2.0, 3.0, inf, -inf])], [own], [own * 2], "infinities")
+    assert np.array_equal(np.asarray(free), [1.0, nan, 3.0, inf, -inf], equal_nan=True)
+    assert as_spread([library([1.0, 2.0, 3.0, inf, -inf])], [own], [own], "a NaN") == [own]
 
 
 def race(low, high, *, itself=0.005, needed=0.02, outside=0.0, reference_ms=1.0, candidate_ms=1.0, moved_bytes=0):
