@@ -322,3 +322,9 @@ def test_the_command_refuses_what_excludes_another(files, capsys):
     assert main(typed) == 2
     assert "has no shape" in capsys.readouterr().err
     assert main([*typed[:-2], "--json", "--markdown"]) == 2
+
+
+def test_help(cli, golden):
+    ran = cli("check", "--help", columns=80)
+    assert (ran.code, ran.err) == (0, "")
+    golden("help-check.txt", ran.out)
