@@ -215,6 +215,9 @@ class _Confined:
             raise _RefusedError(f"of the arguments {error}", "memory") from error
         self._place.wait()  # for what makes the arguments
         process.pause(False)
+        # Both processes and the inputs are awake then, whichever block was before: else the first of two takes longer.
+        self._asked(child.Look(), child.Seen, self._limits.call_s, "block")
+        layout.copy(self._snapshot)  # no memory that the child sees
         begin_ns = time.perf_counter_ns()
         layout.copy(self._inputs.address)
         done = self._asked(question, child.Done, self._limits.call_s, "block")
