@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -265,14 +266,16 @@ def _written(right: Callable[..., Any], form: Form, device: str) -> tuple[str, .
 
 @contextmanager
 def _few_threads(question: Question) -> Iterator[None]:
-    """Inside, this process judges small results on a CPU in one thread."""
+    """Inside, this process judges small results on a CPU in one thread, and says nothing of values nobody chose."""
     torch, elements = require("torch", "judging"), max(
         sum(spec.numel for spec in form.specs(form.extents)) for form in question.forms)  # fmt: skip
     before = torch.get_num_threads()
     if elements <= _FEW:
         torch.set_num_threads(1)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of NumPy, where the reference computes NaN
+            yield
     finally:
         torch.set_num_threads(before)
 
