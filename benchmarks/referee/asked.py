@@ -17,14 +17,14 @@ from triton_ops import check
 BANKS = {"cheats": cheats, "honest": honest_cases, "even": even_cases}
 
 
-def cases_of(bank: str, every: int) -> list[Case]:
-    """The cases of a bank; of several sizes in turn where not every one is asked."""
-    cases = list(BANKS[bank]())
-    return [case for place, case in enumerate(cases) if place % every == place // every % every]
+def places_of(bank: str, every: int) -> list[int]:
+    """The places of cases in a bank; of several sizes in turn where not every one is asked."""
+    return [place for place, _ in enumerate(BANKS[bank]()) if place % every == place // every % every]
 
 
-def row_of(bank: str, case: Case, seconds: float) -> dict[str, Any]:
-    """The answer to one case, with what it took."""
+def row_of(bank: str, place: int, seconds: float) -> dict[str, Any]:
+    """The answer to the case at a place, with what it took."""
+    case: Case = list(BANKS[bank]())[place]
     begin = time.monotonic()
     found = check(case.candidate, case.task.target, args=list(case.inputs().values()), seconds=seconds)
     return {
@@ -44,7 +44,7 @@ def row_of(bank: str, case: Case, seconds: float) -> dict[str, Any]:
 def rows(banks: Sequence[str], every: int, jobs: int, seconds: float) -> Iterator[dict[str, Any]]:
     """The answers in the order in which they come, of so many processes at once."""
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        asked = [pool.submit(row_of, bank, case, seconds) for bank in banks for case in cases_of(bank, every)]
+        asked = [pool.submit(row_of, bank, place, seconds) for bank in banks for place in places_of(bank, every)]
         for each in as_completed(asked):
             yield each.result()
 
