@@ -15,7 +15,6 @@ SECTIONS = {
     "First steps": (
         "start/first-kernel",
         "start/function",
-        "start/model",
         "start/notebook",
         "README",
     ),
@@ -27,6 +26,7 @@ SECTIONS = {
         "guides/engines",
         "guides/migrate",
         "guides/compare",
+        "guides/check",
         "guides/choose",
         "guides/kernels",
         "guides/many",

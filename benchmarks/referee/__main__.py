@@ -2,6 +2,7 @@
 
     python -m benchmarks.referee --list               the counts by family
     python -m benchmarks.referee --show --out FILE    what a naive check says of each cheat, and whether it was shown
+    python -m benchmarks.referee --ask cheats honest even --jobs 2 --out FILE    what `triton_ops.check` says
 
 A referee may answer a case only by one of its `answers`. `cases.py` and `planted.py` have them.
 """
@@ -9,6 +10,7 @@ A referee may answer a case only by one of its `answers`. `cases.py` and `plante
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,7 @@ import torch
 
 from benchmarks.correctness.verdict_kernels import ATTENTION_FAULTS, MATMUL_FAULTS
 from benchmarks.document import headed, parser_of, save
-from benchmarks.referee import shown
+from benchmarks.referee import asked, shown
 from benchmarks.referee.cases import even_cases, honest_cases
 from benchmarks.referee.planted import Cheat, cheats
 
@@ -51,13 +53,32 @@ def row_of(cheat: Cheat) -> dict[str, Any]:
     }
 
 
+def ask(options: Namespace) -> int:
+    """Ask the referee, and save its answers as they come; 1 if one is not right."""
+    rows: list[dict[str, Any]] = []
+    words = f"--ask {' '.join(options.ask)} --every {options.every} --jobs {options.jobs} --seconds {options.seconds:g}"
+    for row in asked.rows(options.ask, options.every, options.jobs, options.seconds):
+        rows.append(row)
+        print(f"{row['candidate']} {row['size']} {row['dtype']}: {row['text']}", flush=True)
+        if options.out:
+            command, summary = f"python -m benchmarks.referee {words}", asked.summary(rows)
+            save(options.out, headed(command, options.commit, **summary, rows=rows))
+    return 0 if all(row["right"] for row in rows) else 1
+
+
 def main() -> int:
     """Print what is asked for; 1 if a cheat was not shown to be one."""
     parser = parser_of(__doc__)
     wanted = parser.add_mutually_exclusive_group(required=True)
     wanted.add_argument("--list", action="store_true", help="counts of what there is")
     wanted.add_argument("--show", action="store_true", help="try each cheat")
+    wanted.add_argument("--ask", nargs="+", choices=asked.BANKS, help="banks of cases to ask the referee")
+    parser.add_argument("--jobs", type=int, default=1, help="cases that are asked at once")
+    parser.add_argument("--every", type=int, default=1, help="ask one of so many cases")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each case")
     options = parser.parse_args()
+    if options.ask:
+        return ask(options)
     if options.list:
         print("\n".join(listing()))
         return 0

@@ -11,8 +11,8 @@ TYPE_CHECKING = False  # type checkers take it for true; the one in `typing` cos
 _NAMES = {
     ".backend": "FunctionKernel LauncherKernel Operation TritonKernel operation use_ptxas",
     ".benchmark": (
-        "Advice FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS BenchmarkSuite Comparison ConfigCache "
-        "CorrectnessVerifier PerformanceProfile PerformanceReport Times TritonAutoTuner compare "
+        "Advice FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS BenchmarkSuite Check Comparison ConfigCache "
+        "CorrectnessVerifier PerformanceProfile PerformanceReport Times TritonAutoTuner check compare "
         "compute_elementwise_metrics compute_gemm_metrics filter_valid_configs generate_configs get_default_config "
         "time_ms"
     ),
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from triton_ops.benchmark import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS
     from triton_ops.benchmark import Advice as Advice
     from triton_ops.benchmark import BenchmarkSuite as BenchmarkSuite
+    from triton_ops.benchmark import Check as Check
     from triton_ops.benchmark import Comparison as Comparison
     from triton_ops.benchmark import ConfigCache as ConfigCache
     from triton_ops.benchmark import CorrectnessVerifier as CorrectnessVerifier
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from triton_ops.benchmark import PerformanceReport as PerformanceReport
     from triton_ops.benchmark import Times as Times
     from triton_ops.benchmark import TritonAutoTuner as TritonAutoTuner
+    from triton_ops.benchmark import check as check
     from triton_ops.benchmark import compare as compare
     from triton_ops.benchmark import compute_elementwise_metrics as compute_elementwise_metrics
     from triton_ops.benchmark import compute_gemm_metrics as compute_gemm_metrics

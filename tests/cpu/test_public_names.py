@@ -93,6 +93,7 @@ NAMES = {
     "triton_ops.request.request": ["TuneProblem"],
     "triton_ops.ship.portfolio": ["Portfolio", "choose_portfolio"],
     "triton_ops.many.session": ["ManyResult", "ProblemOutcome", "tune_many"],
+    "triton_ops.benchmark.checking": ["Check", "check"],
     "triton_ops.benchmark.comparing": ["Comparison", "compare"],
     "triton_ops.benchmark.timing": ["Times", "time_ms"],
     "triton_ops.ship.preparing": ["Prepared", "prepare"],

@@ -216,6 +216,93 @@ class Bench(Form):
     verified: str
 
 
+class CheckedShape(Form):
+    """The times of a candidate and its reference at one shape.
+
+    Attributes:
+        verdict: `faster`, `slower`, `same` or `undecided`.
+        speedup, interval: The reference's time over the candidate's, and its 95 % interval.
+        needed: The share up to which a difference counts as none.
+        reference_ms, candidate_ms: Median milliseconds of a call.
+        calls, rounds: How many calls were timed together, and in how many rounds.
+    """
+
+    shape: str
+    verdict: str
+    speedup: float
+    interval: list[float]
+    needed: float
+    reference_ms: float
+    candidate_ms: float
+    calls: int
+    rounds: int
+
+
+class FaultyElement(Form):
+    """The first element that is off.
+
+    Attributes:
+        allowed: What may lie between the value and the right one.
+    """
+
+    index: list[int]
+    value: float | None
+    right: float | None
+    allowed: float | None
+
+
+class Fault(Form):
+    """How a candidate is wrong, at the smallest shape that was found.
+
+    Attributes:
+        kind: `result`, `changes` or `aliases`; where there is no result `raised`, `hung`, `ended`, `memory`, `type` or
+            `start`.
+        text: The fault in words.
+        values, layout: The sort of values, and how the inputs lie in memory; empty for as they were asked for.
+        timed: Whether it was a timed call.
+        place: The first element that is off; null where it is no matter of elements.
+    """
+
+    kind: str
+    text: str
+    shape: str
+    values: str
+    layout: str
+    timed: bool
+    place: FaultyElement | None
+
+
+class Check(Form):
+    """What is to be thought of a candidate.
+
+    Attributes:
+        verdict: `wrong`, `suspect` (right, but not to be believed), `faster`, `slower`, `same` or `undecided`.
+        speedup, interval: The reference's time over the candidate's, over all shapes, and its 95 % interval; null
+            without times.
+        fault: How it is wrong, or null.
+        needed: What would decide; empty where it is decided.
+        verified: What results were compared with.
+        suspicion: Why it is not to be believed.
+        tried: What was tried.
+        refused: Inputs that nobody asked for, and that the candidate refuses.
+        notes: Remarks on how it was measured, and what could not be confined.
+    """
+
+    verdict: str
+    candidate: str
+    reference: str
+    speedup: float | None
+    interval: list[float] | None
+    shapes: list[CheckedShape]
+    fault: Fault | None
+    needed: str
+    verified: str
+    suspicion: list[str]
+    tried: list[str]
+    refused: list[str]
+    notes: list[str]
+
+
 class BenchedKernel(Form):
     """A shipped kernel beside one rival, at one named problem; null where nothing was timed.
 
@@ -255,4 +342,10 @@ class BenchKernels(Form):
     rows: list[BenchedKernel]
 
 
-DOCUMENTS: dict[str, Any] = {"tune": Tune, "tune list": TuneList, "bench": Bench, "bench kernels": BenchKernels}
+DOCUMENTS: dict[str, Any] = {
+    "tune": Tune,
+    "tune list": TuneList,
+    "bench": Bench,
+    "bench kernels": BenchKernels,
+    "check": Check,
+}

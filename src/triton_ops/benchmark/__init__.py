@@ -5,7 +5,9 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 _NAMES = {
     ".auto_tuner": "PerformanceProfile TritonAutoTuner compute_elementwise_metrics compute_gemm_metrics",
     ".call_profile": "Advice profile_of",
+    ".checking": "Check check",
     ".command_bench": "bench_command",
+    ".command_check": "check_command",
     ".comparing": "Comparison compare",
     ".correctness": "CorrectnessVerifier verify_fp8_accuracy verify_nan_inf_propagation",
     ".judging": "judged_call",
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.auto_tuner import compute_gemm_metrics as compute_gemm_metrics
     from triton_ops.benchmark.call_profile import Advice as Advice
     from triton_ops.benchmark.call_profile import profile_of as profile_of
+    from triton_ops.benchmark.checking import Check as Check
+    from triton_ops.benchmark.checking import check as check
     from triton_ops.benchmark.command_bench import bench_command as bench_command
+    from triton_ops.benchmark.command_check import check_command as check_command
     from triton_ops.benchmark.comparing import Comparison as Comparison
     from triton_ops.benchmark.comparing import compare as compare
     from triton_ops.benchmark.correctness import CorrectnessVerifier as CorrectnessVerifier

@@ -26,6 +26,7 @@ _SECTIONS = {
     "Tune": {
         "tune": ("cli.tune", "tune_command", "Find the fastest config of TARGET, or recall it."),
         "bench": ("benchmark", "bench_command", "Find out whether A is faster than B."),
+        "check": ("benchmark", "check_command", "Find out whether a candidate is right, and faster."),
         "torch modes": ("triton_ops_torch", "compile_modes_command", "Find the best way to torch.compile a model."),
         "torch advise": ("triton_ops_torch", "advise_command", "Say what is worth doing about a model's speed."),
         "torch options": ("triton_ops_torch", "options_command", "List what torch's compiler can be told."),

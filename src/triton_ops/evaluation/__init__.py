@@ -9,6 +9,7 @@ _NAMES = {
     ".finals": "FinalRequest",
     ".idle_worker": "drop_idle_workers start_one_early",
     ".isolated": "Stations",
+    ".judges": "Difference Place",
     ".outcome": "Outcome",
     ".questions": "StationFacts TriesConfigs",
     ".reference_results": "ReferenceResults",
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.idle_worker import drop_idle_workers as drop_idle_workers
     from triton_ops.evaluation.idle_worker import start_one_early as start_one_early
     from triton_ops.evaluation.isolated import Stations as Stations
+    from triton_ops.evaluation.judges import Difference as Difference
+    from triton_ops.evaluation.judges import Place as Place
     from triton_ops.evaluation.outcome import Outcome as Outcome
     from triton_ops.evaluation.questions import StationFacts as StationFacts
     from triton_ops.evaluation.questions import TriesConfigs as TriesConfigs

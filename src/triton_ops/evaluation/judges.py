@@ -70,11 +70,37 @@ _SLACK = {_FLOAT64: 2.0**-36, _FLOAT32: 2.0**-18}
 
 
 @dataclass(frozen=True)
+class Place:
+    """The first element of a wrong result that is off: its value, the right one, and what may lie between them.
+
+    Where each element is a little off, and none by much, it is the worst one.
+    """
+
+    index: tuple[int, ...]
+    value: float
+    right: float
+    allowed: float
+
+    @classmethod
+    def of(cls, shape: Sequence[int], at: int, value: Any, right: Any, allowed: float) -> Place:
+        """The place of a flat element, by its index in a shape; six digits of what is allowed mean anything."""
+        index: list[int] = []
+        for extent in reversed(shape):
+            at, place = divmod(at, extent)
+            index.insert(0, place)
+        return cls(tuple(index), value.item(), right.item(), float(f"{allowed:.6g}"))
+
+
+@dataclass(frozen=True)
 class Difference:
-    """The error of a result in words, and divided by what is allowed; infinite where no tolerance applies."""
+    """The error of a result in words, and divided by what is allowed; infinite where no tolerance applies.
+
+    `place` is None for what is no error of elements, such as another shape.
+    """
 
     text: str
     excess: float = math.inf
+    place: Place | None = None
 
     def suspecting(self, fault: str, text: str) -> Difference:
         """This difference in other words, with a fault of the compiler that it may come from; empty for none."""
@@ -226,7 +252,7 @@ class Rounded:
         if not math.isfinite(measured.largest):  # rarely, since this reads the result once more
             measured = self._measured(flat, lambda values, part: self._odd.closed(values, part, self._limits[1]))
         excess = self._excess(measured)
-        return None if excess <= 1 else Difference(self._text(flat, measured), excess)
+        return None if excess <= 1 else Difference(*self._told(flat, measured, excess))
 
     def _measured(self, flat: Any, closed: Callable[[Any, slice], Any]) -> _Errors:
         library, columns = self._library, []
@@ -256,9 +282,9 @@ class Rounded:
         many = max(1.0 + 1e-3, row) if measured.rows_over > allowed else 0.0
         return max(_over(measured.largest, self._limit), _over(measured.mean, self._mean_limit), row, many)
 
-    def _text(self, flat: Any, measured: _Errors) -> str:
+    def _told(self, flat: Any, measured: _Errors, excess: float) -> tuple[str, float, Place]:
         library, count = self._library, len(self._golden)
-        off, worst, place = 0, -1.0, 0
+        off, worst, place, first = 0, -1.0, 0, -1
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
             golden = wide(self._golden[part])
             error = self._odd.without(self._odd.closed(wide(flat[part]), part, self._limits[1]) - golden, part)
@@ -267,7 +293,9 @@ class Rounded:
             times = _ratio(abs(error), allowed.reshape(-1)[: len(error)])
             times = library.nan_to_num(times, nan=math.inf)
             times = library.where(self._odd.wrong(flat[part], part, self._limits), math.inf, times)
-            off += int((times > 4 * self._times).sum())  # four times the mean error is beyond any rounding
+            beyond = library.where(times > 4 * self._times)[0]  # four times the mean error is beyond any rounding
+            first = part.start + int(beyond[0]) if len(beyond) and not off else first
+            off += len(beyond)
             top = int(times.argmax())
             if float(times[top]) > worst:
                 worst, place = float(times[top]), part.start + top
@@ -284,7 +312,12 @@ class Rounded:
             parts.append(f"the reference's own {self._own_mean / size:.2g}")
         if len(self._rows) > 1:
             parts.append(f"{measured.rows_over} of {len(self._rows)} rows beyond theirs")
-        return ", ".join(parts)
+        return ", ".join(parts), excess, self._place(flat, first if off else place)
+
+    def _place(self, flat: Any, at: int) -> Place:
+        """The place of an element, which may err by what is allowed alone in its row."""
+        row = _ROW * self._by_mean * float(self._rows[at // self._width])
+        return Place.of(self._shape, at, wide(flat[at]), wide(self._golden[at]), min(self._limit, row))
 
     def _parts(self) -> Iterator[slice]:
         yield from pieces(self._golden, self._width)
@@ -385,27 +418,32 @@ class ByElement:
 
     def difference(self, result: Any) -> Difference | None:
         """The error of `result`, numbers of the same shape; None if it is right."""
-        flat, worst, over = result.reshape(-1), [0.0], 0
+        flat, most, over, first = result.reshape(-1), 0.0, 0, 0
         for part in pieces(flat):
             least = self._ratios(wide(flat[part]), part)
-            worst.append(float(least.max()))
-            over += int((least > 1).sum())
-        if max(worst) <= 1:
+            beyond = self._library.where(least > 1)[0]
+            first = part.start + int(beyond[0]) if len(beyond) and not over else first
+            most, over = max(most, float(least.max())), over + len(beyond)
+        if most <= 1:
             return None
-        share, most = over / len(flat), max(worst)
         how = f"the worst by {most:.3g} times the tolerance, which is {self._tolerance}"
-        return Difference(f"{share:.2%} of the elements differ, {how}", most)
+        peer, size = self._either[0]
+        value, right = wide(flat[first]), wide(peer[first])
+        place = Place.of(result.shape, first, value, right, self._allowed(right, size).item())
+        return Difference(f"{over / len(flat):.2%} of the elements differ, {how}", most, place)
 
     def _ratios(self, values: Any, part: slice) -> Any:
         library, least = self._library, None
         for one, size in self._either:
             expected = wide(one[part])
-            finite = library.where(library.isfinite(expected), expected, 0.0)
-            allowed = self._tolerance.absolute + (self._tolerance.relative or 0.0) * (abs(finite) + size)
             error = library.nan_to_num(abs(values - expected), nan=math.inf)
-            ratio = library.where(_same(values, expected), 0.0, _ratio(error, allowed))
+            ratio = library.where(_same(values, expected), 0.0, _ratio(error, self._allowed(expected, size)))
             least = ratio if least is None else library.minimum(least, ratio)
         return least
+
+    def _allowed(self, expected: Any, size: float) -> Any:
+        finite = self._library.where(self._library.isfinite(expected), expected, 0.0)
+        return self._tolerance.absolute + (self._tolerance.relative or 0.0) * (abs(finite) + size)
 
     def _size(self, expected: Any) -> float:
         total = 0.0
@@ -430,20 +468,22 @@ class Equal:
 
     def difference(self, result: Any) -> Difference | None:
         """The error of `result`, numbers of the same shape; None if it is right."""
-        library, flat, count, largest, index = library_of(result), result.reshape(-1), 0, -1.0, 0
+        library, flat, count, largest, index, first = library_of(result), result.reshape(-1), 0, -1.0, 0, 0
         for part in pieces(flat):
             wrong = reduce(and_, (~_same(flat[part], peer[part]) for peer in self._peers))
             if not (here := int(wrong.sum())):
                 continue
             apart = library.nan_to_num(abs(wide(flat[part]) - wide(self._peers[0][part])), nan=math.inf)
             apart = library.where(wrong, apart, -1.0)
+            first = first if count else part.start + int(library.where(wrong)[0][0])
             count, top = count + here, int(apart.argmax())
             if float(apart[top]) > largest:
                 largest, index = float(apart[top]), part.start + top
         share = count / max(len(flat), 1)
         if count == 0 or (self._codes and largest <= 1 and share <= self._MOST_CODES):
             return None
-        return Difference(self._text(flat[index].item(), self._peers[0][index].item(), share, index))
+        text = self._text(flat[index].item(), self._peers[0][index].item(), share, index)
+        return Difference(text, place=Place.of(result.shape, first, flat[first], self._peers[0][first], 0.0))
 
     @staticmethod
     def _text(value: Any, right: Any, share: float, index: int) -> str:

@@ -61,10 +61,12 @@ class ReferenceResults:
         self._expected.prepare(self._tf32)
 
     @classmethod
-    def of_own(cls, results: Sequence[object], dtypes: Iterable[str], tolerance: object) -> ReferenceResults:
+    def of_own(
+        cls, results: Sequence[object], dtypes: Iterable[str], tolerance: object, check: Check | None = None
+    ) -> ReferenceResults:
         """Results of something whose kernels take tensors of these dtypes, as it is."""
         precision = Precision(inputs=tuple(dtypes), reduction=_TERMS)
-        standard = Standard(precision=precision, tolerance=Tolerance.of(tolerance))
+        standard = Standard(precision=precision, tolerance=Tolerance.of(tolerance), check=check)
         own = cls.__new__(cls)
         own._expected, own._tf32 = ExpectedResults.of_own(standard, results), False
         own._expected.prepare(own._tf32)
@@ -88,14 +90,18 @@ class ReferenceResults:
 
         Those of a `config` are counted in `dissent`, which results that are a contestant's own have.
         """
-        tf32 = self._tf32 or bool(tf32)
-        self._expected.prepare(tf32)
-        difference = self._expected.difference(results, tf32)
+        difference = self.difference(results, tf32)
         if config is not None and difference is not None:
             self.dissent.differs(config, results, difference)
         elif config is not None:
             self.dissent.agrees(config)
         return "" if difference is None else difference.text
+
+    def difference(self, results: Sequence[object], tf32: bool | None = False) -> Difference | None:
+        """The error of results, which may have been computed in TF32; None if they are right."""
+        tf32 = self._tf32 or bool(tf32)
+        self._expected.prepare(tf32)
+        return self._expected.difference(results, tf32)
 
     def error(self, results: Sequence[object]) -> float | None:
         """The largest error of a result, relative to the largest golden value in it; None where none is floating."""

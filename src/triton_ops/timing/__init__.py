@@ -4,7 +4,7 @@ from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
     ".gpu_timers": "CaptureError EmptyCaptureError EventTimer GraphTimer",
-    ".race_statistics": "Interval Standing",
+    ".race_statistics": "DuelOutcome Interval Standing",
     ".rounds": "Arm DuelPolicy RacePolicy Rounds ScreenPolicy SharedTimer",
     ".timer": "GuardSummary HostTimer Launch Sampler Timer guard_for",
 }
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from triton_ops.timing.gpu_timers import EmptyCaptureError as EmptyCaptureError
     from triton_ops.timing.gpu_timers import EventTimer as EventTimer
     from triton_ops.timing.gpu_timers import GraphTimer as GraphTimer
+    from triton_ops.timing.race_statistics import DuelOutcome as DuelOutcome
     from triton_ops.timing.race_statistics import Interval as Interval
     from triton_ops.timing.race_statistics import Standing as Standing
     from triton_ops.timing.rounds import Arm as Arm

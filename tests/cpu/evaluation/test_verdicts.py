@@ -612,3 +612,21 @@ def test_the_second_draw_has_no_outliers():
     for case in (second, whole):
         assert case.argument_set.arguments.keyword["x"].abs().max() <= 1
     assert set(whole.argument_set.arguments.keyword["x"].unique().tolist()) == {-1.0, 0.0, 1.0}
+
+
+@pytest.mark.parametrize(("tolerance", "allowed"), [(Tolerance(), 1e-4), (Tolerance(relative=1e-3), 1e-2)])
+def test_a_difference_names_the_first_element_that_is_off(tolerance, allowed):
+    golden = torch.randn(40, 3, 100, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    bad = golden.float()
+    bad[11, 2, 64], bad[30, 0, 1] = 3.0, 1e3
+    place = difference(bad, expected(golden.float(), golden, None, Standard(tolerance=tolerance))).place
+    assert (place.index, place.value) == ((11, 2, 64), 3.0)
+    assert place.right == pytest.approx(float(golden[11, 2, 64]))
+    assert 0 < place.allowed < allowed
+
+
+def test_a_difference_of_integers_names_the_first_and_one_of_shapes_no_element():
+    target = expected(torch.arange(12).reshape(3, 4), None, None, Standard())
+    found = difference(torch.tensor([[0, 1, 2, 3], [4, 5, 7, 7], [8, 9, 10, 99]]), target)
+    assert (found.place.index, found.place.value, found.place.right, found.place.allowed) == ((1, 2), 7, 6, 0)
+    assert difference(torch.arange(12), target).place is None

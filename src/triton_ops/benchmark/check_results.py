@@ -1,0 +1,314 @@
+"""The results of a candidate beside the right ones, on inputs that are not timed and on those that are.
+
+On inputs that nobody asked for a candidate may refuse by an error, which is told; a wrong result, a crash or a hang is
+a fault anywhere. What the reference refuses is left out, as is that of which its own process gives another result.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from triton_ops.backend import Arguments, CandidateError
+from triton_ops.base import require
+from triton_ops.benchmark.check_inputs import (
+    INFINITIES,
+    LAYOUTS,
+    RENEWED,
+    SPECIAL,
+    VALUES,
+    Form,
+    Inputs,
+    plain_names,
+    shapes_near,
+    smallest,
+    wide_extents,
+)
+from triton_ops.benchmark.check_rounds import Sides
+from triton_ops.benchmark.trial import BlockResult, TrialLimits, TrialProcess
+from triton_ops.device import TorchDevice
+from triton_ops.evaluation import Difference, Place, ReferenceResults, as_list, same_bits
+from triton_ops.exceptions import TargetError, TritonKernelError
+from triton_ops.typed import TypedTarget
+from triton_ops.values import Tolerance
+
+_Target: TypeAlias = TypedTarget | Callable[..., Any]
+_ARENA_BYTES = 64 << 20
+_TRIES = 60  # of extents, to find small ones
+_ODD_TIMES = 4.0  # the limits of the rule are so many times as large on values that the caller did not give
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """How a candidate is wrong, at the smallest shape that was found.
+
+    Attributes:
+        kind: `result`, `changes` or `aliases`; where there is no result `raised`, `hung`, `ended`, `memory`, `type` or
+            `start`.
+        text: The fault in words.
+        shape: The shapes of the inputs, as they are typed.
+        values: The sort of values; empty for those of the question.
+        layout: How the inputs lie in memory; empty for as in the question.
+        timed: Whether it was a timed call.
+        place: The first element that is off, with what is allowed there; None where it is no matter of elements.
+    """
+
+    kind: str
+    text: str
+    shape: str
+    values: str = ""
+    layout: str = ""
+    timed: bool = False
+    place: Place | None = None
+
+    def __str__(self) -> str:
+        where = ", ".join(filter(None, (self.shape, self.values, self.layout, "in a timed call" if self.timed else "")))
+        first = ""
+        if self.place is not None:
+            value, right = (f"{each:.7g}" for each in (self.place.value, self.place.right))
+            first = f"; first at {self.place.index}: {value} instead of {right}, allowed {self.place.allowed:.2g}"
+        return f"{self.text} (at {where}){first}"
+
+
+def fault_of(
+    found: BlockResult, own: BlockResult, right: Callable[[int, list[Any]], Difference | None]
+) -> tuple[str, str, Place | None] | None:
+    """The kind, text and place of the first fault of some calls beside the reference's own; None if there is none."""
+    if found.refused:
+        return found.kind, found.refused, None
+    for call, result in enumerate(found.results):
+        if (difference := right(call, as_list(result))) is not None:
+            return "result", difference.text, difference.place
+        if changed := [name for name in found.changed[call] if name not in own.changed[call]]:
+            return "changes", f"it changes argument {', '.join(changed)}, which the reference does not do", None
+        for place, (mine, others) in enumerate(zip(found.aliases[call], own.aliases[call], strict=False)):
+            if shared := [name for name in mine if name not in others]:
+                text = f"result {place} lies in the memory of {', '.join(shared)}, as the reference's does not"
+                return "aliases", text, None
+    return None
+
+
+def as_spread(results: Sequence[Any], own: Sequence[Any], inputs: Iterable[Any], values: str) -> list[Any]:
+    """Results in which a NaN, or what is not finite where the reference's is not, counts as the reference's.
+
+    Other algorithms may spread a NaN of the inputs further, and none may lose it. No rule is clear, so that any result
+    is right, where a NaN comes of infinities alone, or where results are inputs in an order, in which NaN has no place.
+    """
+    if values != INFINITIES and _selects(own, list(inputs)):
+        return list(own)
+    pairs = zip(results, own, strict=False)
+    return [_spread(*pair, values == INFINITIES) for pair in pairs] + list(results[len(own) :])
+
+
+def _selects(results: Sequence[Any], inputs: Sequence[Any]) -> bool:
+    """Tell results whose finite numbers are all among the inputs', as of a sort."""
+    for result in filter(_is_float, results):
+        library = _library(result)
+        if not any(
+            bool(library.isin(result[library.isfinite(result)], each).all()) for each in filter(_is_float, inputs)
+        ):
+            return False
+    return True
+
+
+def _spread(result: Any, own: Any, free_of_nan: bool) -> Any:
+    if not (_is_float(result) and _is_float(own) and type(result) is type(own)):
+        return result
+    if (result.shape, result.dtype) != (own.shape, own.dtype):
+        return result
+    library = _library(result)
+    free = library.isnan(result) | ~(library.isfinite(result) | library.isfinite(own))
+    free = free | library.isnan(own) if free_of_nan else free
+    return library.where(free, own, result)
+
+
+def _is_float(value: Any) -> bool:
+    return hasattr(value, "dtype") and "float" in str(value.dtype)
+
+
+def _library(values: Any) -> Any:
+    return require("torch" if Arguments.is_tensor(values) else "numpy", "judging")
+
+
+class _NoQuestionError(Exception):
+    """The reference refuses some inputs, or gives no result that can be compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked: two targets, the function that is right, the forms of their inputs, and the limits."""
+
+    candidate: _Target
+    against: _Target
+    right: Callable[..., Any]
+    forms: tuple[Form, ...]
+    device: str
+    outputs: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    check: Callable[[Any, Any], Any] | None = None
+    work: Callable[..., Any] | None = None
+    limits: TrialLimits = field(default_factory=TrialLimits)
+    seconds: float = 20.0
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes for the inputs of a block, and for its results."""
+        largest = max(Inputs(form, form.extents, 0).nbytes for form in self.forms)
+        return max(_ARENA_BYTES, 4 * largest)
+
+    def side(self, is_candidate: bool) -> TrialProcess:
+        """The process of the candidate, or one of the reference."""
+        target = self.candidate if is_candidate else self.against
+        written = (*self.outputs, *self.written)
+        return TrialProcess(
+            target, device=self.device, outputs=written, limits=self.limits, arena_bytes=self.arena_bytes
+        )
+
+    def golden(self, arguments: Arguments, times: float = 1.0) -> ReferenceResults:
+        """The reference's results for some arguments, in higher precision too."""
+        tolerance = self.tolerance if self.tolerance.by_element else replace(
+            self.tolerance, times=self.tolerance.times * times)  # fmt: skip
+        rule: dict[str, Any] = {"tolerance": tolerance, "check": self.check}
+        return ReferenceResults(self._whole, arguments, self.outputs, **rule)
+
+    def _whole(self, *args: Any, **kwargs: Any) -> Any:
+        """The reference's result, and after it what it writes, as a trial returns it."""
+        answer = self.right(*args, **kwargs)
+        if not self.written:
+            return answer
+        named = dict(zip(plain_names(Arguments(args, kwargs)), (*args, *kwargs.values()), strict=True))
+        return (*([] if answer is None else as_list(answer)), *(named[name] for name in self.written))
+
+
+class Examination:
+    """The results of a candidate beside the right ones, one call after another."""
+
+    def __init__(self, question: Question, sides: Sides) -> None:
+        self.question, self._sides = question, sides
+        self.tried, self.refused, self.used = Counter[str](), list[str](), ""
+        self._rng = random.Random(secrets.randbits(64))
+
+    def fault(self, inputs: Inputs, *more: Inputs) -> Fault | None:
+        """The fault of a block of calls; `_NoQuestionError` where the reference refuses one of them."""
+        drawn = [each.made(self.question.device) for each in (inputs, *more)]
+        own = self._sides.by_name["reference"].run(drawn)
+        if own.refused:
+            raise _NoQuestionError(own.refused)
+        odd = inputs.values in VALUES or inputs.extents != inputs.form.extents
+        odd_values = inputs.values in SPECIAL
+        try:
+            golden = [self.question.golden(each, _ODD_TIMES if odd else 1.0) for each in drawn]
+        except (TritonKernelError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
+            raise _NoQuestionError(CandidateError.one_line(error)) from error
+        self.used = golden[0].used or self.used
+
+        def right(call: int, results: list[Any]) -> Difference | None:
+            low = as_list(own.results[call])
+            given = (*drawn[call].positional, *drawn[call].keyword.values())
+            return golden[call].difference(as_spread(results, low, given, inputs.values) if odd_values else results)
+
+        if any(right(call, as_list(result)) is not None for call, result in enumerate(own.results)):
+            raise _NoQuestionError("the reference is not right by its own result in higher precision")
+        found = fault_of(self._sides.by_name["candidate"].run(drawn), own, right)
+        return None if found is None else _fault(found, inputs)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What was tried, in words, with how often."""
+        return tuple(f"{what}: {count}" for what, count in self.tried.items())
+
+    def before_times(self, seconds: float) -> Fault | None:
+        """The first fault on inputs that are not timed, at small extents; none are begun after so many seconds.
+
+        These begin when the inputs of the question have been tried, after the start of the processes.
+        """
+        for form in self.question.forms:
+            end = math.inf
+            for what, inputs, *more in self._inputs(form):
+                is_asked = what == "as asked"
+                if time.monotonic() > end:
+                    break
+                try:
+                    fault = self.fault(inputs, *more)
+                except _NoQuestionError as error:
+                    if is_asked:
+                        raise TargetError(f"the reference, at {inputs.shape}: {error}") from error
+                    self.tried["refused by the reference"] += 1
+                    continue
+                self.tried[what] += 1
+                if is_asked and fault is None:
+                    self._sides.begin_twin()  # beside what follows
+                end = time.monotonic() + seconds if is_asked else end
+                if fault is None:
+                    continue
+                if fault.kind == "raised" and not is_asked:
+                    self.refused.append(str(fault))
+                    continue
+                return self._smallest(fault, inputs, more)
+        return None
+
+    def _inputs(self, form: Form) -> Iterator[tuple[Any, ...]]:
+        """What is tried, in words, and the inputs of a block."""
+        asked = Inputs(form, form.extents, secrets.randbits(62))
+        yield "as asked", asked
+        yield "the same again, in part", asked, *(replace(asked, values=each) for each in RENEWED), asked
+        for values in VALUES if asked.has_floats else ():
+            yield "sorts of values", replace(asked, values=values, seed=secrets.randbits(62))
+        for extents in dict.fromkeys(shapes_near(form.extents)):
+            yield "shapes", replace(asked, extents=extents, seed=secrets.randbits(62))
+        for layout in LAYOUTS:
+            yield "layouts", replace(asked, layout=layout, seed=secrets.randbits(62))
+        on_gpu = self.question.device != "cpu"  # a CPU takes minutes for so much
+        wide = wide_extents(form, TorchDevice(self.question.device).free_bytes) if on_gpu else None
+        if wide is not None:
+            yield "more than 2^31 elements", replace(asked, extents=wide)
+
+    def _smallest(self, fault: Fault, inputs: Inputs, more: Sequence[Inputs]) -> Fault:
+        """The fault at the smallest extents that halving finds."""
+        found = {inputs.extents: fault}
+
+        def wrong(extents: tuple[int, ...]) -> bool:
+            try:
+                other = self.fault(*(replace(each, extents=extents) for each in (inputs, *more)))
+            except _NoQuestionError:
+                return False
+            if other is not None and other.kind == fault.kind:
+                found[extents] = other
+            return extents in found
+
+        if fault.kind in ("hung", "ended", "memory", "start"):
+            return fault
+        return found[smallest(inputs.extents, wrong, range(_TRIES))]
+
+    def timed_fault(
+        self, asked: Inputs, block: Sequence[Arguments], found: BlockResult, own: BlockResult, golden: Sequence[int]
+    ) -> Fault | None:
+        """The fault of a timed block: by the reference process's results, and of some calls by the golden ones.
+
+        These decide also where results are not near the reference's, whose own error may be larger than rounding.
+        """
+        dtypes = [str(each.dtype).removeprefix("torch.") for each in block[0].tensors()]
+
+        def right(call: int, results: list[Any]) -> Difference | None:
+            low = as_list(own.results[call])
+            if same_bits(results, low):
+                return None
+            rule = self.question.tolerance, self.question.check
+            if call not in golden and ReferenceResults.of_own(low, dtypes, *rule).difference(results) is None:
+                return None
+            return self.question.golden(block[call]).difference(results)
+
+        fault = fault_of(found, own, right)
+        return None if fault is None else replace(_fault(fault, asked), timed=True)
+
+
+def _fault(found: tuple[str, str, Place | None], inputs: Inputs) -> Fault:
+    kind, text, place = found
+    return Fault(kind=kind, text=text, place=place, shape=inputs.shape, values=inputs.values, layout=inputs.layout)

@@ -1,0 +1,222 @@
+"""Rounds in which a candidate, its reference and a twin of that run the same new inputs, each in its own process.
+
+A round draws a block of inputs that no call has had. The time of a block is the parent's: from before the inputs are
+given away until the results are in its own memory, less the least time of a block that computes nothing. Every result
+is judged by the reference process's for the same inputs, and one of eight, which nobody can foresee, by the reference
+in higher precision.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from triton_ops.backend import Arguments
+from triton_ops.benchmark.check_inputs import Inputs
+from triton_ops.benchmark.trial import BlockResult, TrialProcess
+from triton_ops.timing import Arm, DuelOutcome, DuelPolicy, HostTimer, Interval, Rounds, Sampler
+
+ZONE = 0.02
+"""Differences up to this share count as none: two processes of one program may differ by so much."""
+_CHECKPOINTS, _CHANCE = (12, 24, 48, 96), 0.003
+_BLOCK_MS, _MOST_BLOCK_MS, _MOST_CALLS = 6.0, 150.0, 256
+_FIRST_BLOCKS, _ECHOES = 3, 4
+_BESIDE = 1.1  # of the time that the candidate's process says: a larger one was spent outside of the calls
+_ONE_OF = 8
+
+
+class FaultError(Exception):
+    """A result in a timed call is wrong; `fault` says how."""
+
+    def __init__(self, fault: Any) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+class Sides:
+    """The candidate and the reference in a process each, and later a twin of the reference; a context manager."""
+
+    NAMES = ("reference", "candidate", "twin")
+
+    def __init__(self, make: Callable[[bool], TrialProcess]) -> None:
+        self._make, self._stack = make, ExitStack()
+        self.by_name: dict[str, TrialProcess] = {}
+
+    def __enter__(self) -> Sides:
+        """Begin two processes, side by side."""
+        self._begin("reference")
+        self._begin("candidate")
+        self.echo = self.by_name["reference"].echo
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End all of them, with what they have started."""
+        self._stack.close()
+
+    def begin_twin(self) -> None:
+        """Begin the third process, if it has not begun."""
+        if "twin" not in self.by_name:
+            self._begin("twin")
+
+    def change(self) -> None:
+        """Give the candidate a new process; the reference and its twin change places."""
+        named = self.by_name
+        named["candidate"].__exit__(None, None, None)
+        named["reference"], named["twin"] = named["twin"], named["reference"]
+        self._begin("candidate")
+
+    def _begin(self, name: str) -> None:
+        self.by_name[name] = self._stack.enter_context(self._make(name == "candidate"))
+
+
+@dataclass(frozen=True)
+class Race:
+    """The outcome of rounds: the duel's, the times of a call in milliseconds, and what else was seen of them.
+
+    `outside` is what passes outside of the candidate's calls, beyond what does so with the reference, as the logarithm
+    of the times with it and without.
+    """
+
+    outcome: DuelOutcome
+    reference_ms: float
+    candidate_ms: float
+    outside: Interval
+    calls: int
+    rounds: int
+    moved_bytes: int
+
+    @property
+    def gain(self) -> Interval:
+        """The logarithm of the reference's time over the candidate's: positive if the candidate is faster."""
+        gain = self.outcome.gain
+        return Interval(-gain.centre, -gain.high, -gain.low)
+
+    @property
+    def verdict(self) -> str:
+        """The answer: faster, slower, same or undecided."""
+        if self.outcome.verdict != "not distinguishable":
+            return "slower" if self.outcome.verdict == "faster" else "faster"  # the first of the duel is the reference
+        return "same" if max(abs(self.gain.low), abs(self.gain.high)) <= ZONE else "undecided"
+
+    @property
+    def works_outside(self) -> bool:
+        """Tell whether more than a tenth of the candidate's time passed outside of its calls, and not so there."""
+        return self.outside.low > math.log(_BESIDE)
+
+    def joined(self, again: Race) -> Race:
+        """This race and another one in new processes as one: what both say, with the wider ends of their intervals."""
+        one, two = self.outcome, again.outcome
+        ends = Interval(
+            (one.gain.centre + two.gain.centre) / 2, min(one.gain.low, two.gain.low), max(one.gain.high, two.gain.high)
+        )
+        verdict = one.verdict if one.verdict == two.verdict else "not distinguishable"
+        needed = max(one.needed, two.needed)
+        outside = self.outside if self.outside.low <= again.outside.low else again.outside
+        return replace(
+            self, outcome=DuelOutcome(verdict, ends, two.itself, needed), outside=outside,
+            rounds=self.rounds + again.rounds,
+        )  # fmt: skip
+
+
+class TimedRounds:
+    """Rounds at one shape; `judge` says what is wrong with a block, of which some results are judged `golden`."""
+
+    def __init__(
+        self, sides: Sides, asked: Inputs, device: str, arena_bytes: int,
+        judge: Callable[[Sequence[Arguments], BlockResult, BlockResult, Sequence[int]], Any],
+    ) -> None:  # fmt: skip
+        self._sides, self._asked, self._device, self._judge = sides, asked, device, judge
+        self._fits = max(1, arena_bytes // max(1, asked.nbytes))
+        self._turns: dict[str, int] = defaultdict(int)
+        self._turn, self._block, self._results = 0, list[Arguments](), dict[str, BlockResult]()
+        self._times: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self._calls, self._echo_ns, self._moved_bytes = 1, 0, asked.nbytes
+
+    def run(self, seconds: float) -> Race:
+        """The outcome after some seconds at most; `FaultError` at the first wrong result."""
+        self._calibrate()
+        first, second, twin = (Arm(Sampler.of_taken(partial(self._taken, name), self._calls)) for name in Sides.NAMES)
+        policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds, zone=ZONE, chance=_CHANCE)
+        timer, rng = HostTimer.for_processes(self._device), random.Random(secrets.randbits(64))
+        rounds, _ = Rounds.guarded(timer, self._device, rng=rng)
+        outcome = rounds.duel((first, second, twin), policy)
+        self._check()
+        reference_ms, candidate_ms = (statistics.median(arm.values_ms) for arm in (first, second))
+        return Race(
+            outcome, reference_ms, candidate_ms, self._outside(), self._calls, len(first.visits), self._moved_bytes
+        )
+
+    def _calibrate(self) -> None:
+        """Find the number of calls in a block, and what a block costs without them; blocks look as they do later."""
+        call_ms = {"reference": math.inf, "candidate": math.inf}
+        for _ in range(_FIRST_BLOCKS):
+            self._first_block()
+            for name, ((wall_ns, _),) in self._times.items():
+                call_ms[name] = min(call_ms[name], max(wall_ns - self._echo_ns, 1e3) / self._calls / 1e6)
+            wanted = min(_BLOCK_MS / min(call_ms.values()), _MOST_BLOCK_MS / max(call_ms.values()))
+            self._calls = max(1, min(math.ceil(wanted), _MOST_CALLS, self._fits))
+        self._first_block()
+        self._times.clear()
+
+    def _first_block(self) -> None:
+        """A block whose times include what it costs without calls, which is found out after it."""
+        self._renew()
+        self._times.clear()
+        self._echo_ns = 0
+        for name in ("reference", "candidate"):
+            self._times[name].append(self._time_ns(name))
+        own = self._results["reference"]
+        self._echo_ns = min(self._sides.echo(self._block, own.results) for _ in range(_ECHOES))
+        made = () if any(own.aliases[0]) else Arguments((own.results[0],)).tensors()
+        self._moved_bytes = self._asked.nbytes + sum(each.nbytes for each in made)
+        self._check()
+
+    def _renew(self) -> None:
+        seeds = (secrets.randbits(62) for _ in range(self._calls))
+        self._block = [replace(self._asked, seed=seed).made(self._device) for seed in seeds]
+
+    def _taken(self, name: str, count: int) -> list[float]:
+        """Samples of a side, of which the first to come in a round draws its inputs."""
+        samples = []
+        for _ in range(count):
+            self._turns[name] += 1
+            if self._turns[name] > self._turn:
+                self._check()
+                self._turn = self._turns[name]
+                self._renew()
+            wall_ns, inside_ns = self._time_ns(name)
+            self._times[name].append((wall_ns, inside_ns))
+            samples.append(wall_ns / self._calls / 1e6)
+        return samples
+
+    def _time_ns(self, name: str) -> tuple[float, float]:
+        """The time of the block on a side, by the parent and by the side's own process."""
+        done = self._sides.by_name[name].run(self._block)
+        if done.refused:
+            raise FaultError((done.kind, done.refused, None) if name == "candidate" else (None, done.refused, None))
+        self._results[name] = done
+        return max(done.wall_ns - self._echo_ns, 0.01 * done.wall_ns), max(done.inside_ns, 1)
+
+    def _check(self) -> None:
+        """Judge the results of the block that was run last."""
+        if {"reference", "candidate"} <= self._results.keys():
+            golden = [place for place in range(len(self._block)) if secrets.randbelow(_ONE_OF) == 0]
+            if fault := self._judge(self._block, self._results["candidate"], self._results["reference"], golden):
+                raise FaultError(fault)
+        self._results.clear()
+
+    def _outside(self) -> Interval:
+        """The candidate's time with what passes outside of its calls, beyond that of the reference, over without."""
+        pairs = list(zip(self._times["candidate"], self._times["reference"], strict=True))
+        more = [max(wall - inside - (own_wall - own_inside), -inside / 2)
+                for (wall, inside), (own_wall, own_inside) in pairs]  # fmt: skip
+        insides = [inside for (_, inside), _ in pairs]
+        return Interval.of_gain([sum(each) for each in zip(insides, more, strict=True)], insides)

@@ -1,0 +1,330 @@
+"""A check: faults of blocks of calls, the order of the answers, and candidates in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from triton_ops import Check, check
+from triton_ops.backend import Arguments
+from triton_ops.benchmark.check_inputs import Form
+from triton_ops.benchmark.check_results import Fault, as_spread, fault_of
+from triton_ops.benchmark.check_rounds import Race
+from triton_ops.benchmark.checking import over_all, suspicions, what_decides
+from triton_ops.benchmark.trial import BlockResult
+from triton_ops.cli.app import main
+from triton_ops.evaluation import Difference, Place
+from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.timing import DuelOutcome, Interval
+
+REFERENCE = """
+import torch
+
+def softmax(x):
+    return torch.softmax(x, -1)
+
+def slow(x):
+    for _ in range(20):
+        torch.softmax(x, -1)
+    return torch.softmax(x, -1)
+
+def scaled_(x, by):
+    return x.mul_(by)
+
+def picky(x):
+    assert len(x) > 7
+    return x * 2
+"""
+CANDIDATES = """
+import os
+import sys
+import time
+import torch
+
+def right(x):
+    return x.softmax(-1)
+
+def whole_tiles(x):
+    tiles = x.shape[1] // 64 * 64 if x.shape[1] > 64 else x.shape[1]
+    return torch.cat([x[:, :tiles].softmax(-1), 0 * x[:, tiles:]], -1)
+
+kept = {}
+
+def keeps(x):
+    return kept.setdefault(x.shape, x.softmax(-1))
+
+def loses_nan(x):
+    return x.nan_to_num().softmax(-1)
+
+def exits(x):
+    os._exit(0)
+
+def raises(x):
+    raise ValueError("no")
+
+def refuses_odd(x):
+    if x.shape[1] % 16:
+        raise ValueError("only whole tiles")
+    return x.softmax(-1)
+
+def hangs(x):
+    time.sleep(1000)
+
+def talks(x):
+    print("x" * (1 << 22))
+    return x.softmax(-1)
+
+def changes(x):
+    result = x.softmax(-1)
+    x.zero_()
+    return result
+
+def scaled_(x, by):
+    x *= by
+    return x
+
+def scaled(x, by):
+    return x * by
+
+def doubled(x):
+    return x + x
+"""
+
+
+def block(*results, changed=(), aliases=((),), **more):
+    count = len(results)
+    return BlockResult(results=results, changed=(changed,) * count, aliases=(aliases,) * count, **more)
+
+
+def right(expected):
+    def difference(call, results):
+        wrong = [n for n, (a, b) in enumerate(zip(results, expected[call], strict=True)) if a != b]
+        return Difference("off", place=Place((wrong[0],), 1.0, 2.0, 0.0)) if wrong else None
+
+    return difference
+
+
+def test_the_first_call_that_is_wrong_is_the_fault():
+    own, judge = block(1, 2), right([[1], [2]])
+    assert fault_of(block(1, 2), own, judge) is None
+    assert fault_of(block(1, 3), own, judge) == ("result", "off", Place((0,), 1.0, 2.0, 0.0))
+    assert fault_of(BlockResult(refused="it left", kind="ended"), own, judge) == ("ended", "it left", None)
+
+
+def test_changed_inputs_and_shared_memory_are_faults_unless_the_references_are_alike():
+    own, judge = block(1), right([[1]])
+    kind, text, _ = fault_of(block(1, changed=("x",)), own, judge)
+    assert (kind, text) == ("changes", "it changes argument x, which the reference does not do")
+    kind, text, _ = fault_of(block(1, aliases=(("x",),)), own, judge)
+    assert (kind, text) == ("aliases", "result 0 lies in the memory of x, as the reference's does not")
+    assert fault_of(block(1, aliases=(("x",),)), block(1, aliases=(("x",),)), judge) is None
+    assert fault_of(block(1), block(1, aliases=(("x",),)), judge) is None
+
+
+@pytest.mark.parametrize("library", [torch.tensor, np.array])
+def test_a_nan_may_spread_and_may_not_be_lost(library):
+    inf, nan = math.inf, math.nan
+    own = library([1.0, nan, inf, 4.0, -inf])
+    (spread,) = as_spread([library([nan, nan, -inf, 4.0, nan])], [own], [own * 2], "a NaN")
+    assert np.array_equal(np.asarray(spread), np.asarray(own), equal_nan=True)
+    (lost,) = as_spread([library([1.0, 2.0, 3.0, inf, -inf])], [own], [own * 2], "a NaN")
+    assert np.asarray(lost).tolist() == [1.0, 2.0, 3.0, inf, -inf]
+    (free,) = as_spread([library([1.0, 2.0, 3.0, inf, -inf])], [own], [own * 2], "infinities")
+    assert np.array_equal(np.asarray(free), [1.0, nan, 3.0, inf, -inf], equal_nan=True)
+    assert as_spread([library([1.0, 2.0, 3.0, inf, -inf])], [own], [own], "a NaN") == [own]
+
+
+def race(low, high, *, itself=0.005, needed=0.02, outside=0.0, reference_ms=1.0, candidate_ms=1.0, moved_bytes=0):
+    """A race whose gain of the candidate has this interval."""
+    centre = (low + high) / 2
+    verdict = "slower" if low > needed else "faster" if high < -needed else "not distinguishable"
+    outcome = DuelOutcome(verdict, Interval(-centre, -high, -low), Interval(0, -itself, itself), needed)
+    out = Interval(outside, outside, outside)
+    return Race(outcome, reference_ms, candidate_ms, out, 8, 12, moved_bytes)
+
+
+def test_a_race_answers_for_the_candidate():
+    assert race(0.1, 0.2).verdict == "faster"
+    assert race(-0.2, -0.1).verdict == "slower"
+    assert race(-0.01, 0.01).verdict == "same"
+    assert race(-0.01, 0.3).verdict == "undecided"
+    assert race(0.1, 0.2).gain == Interval(pytest.approx(0.15), 0.1, 0.2)
+
+
+def test_two_races_must_agree():
+    both = race(0.1, 0.2).joined(race(0.3, 0.5))
+    assert (both.verdict, both.gain.low, both.gain.high) == ("faster", 0.1, 0.5)
+    assert race(0.1, 0.2).joined(race(-0.01, 0.01)).verdict == "undecided"
+    assert race(0.1, 0.2).joined(race(-0.2, -0.1)).verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("races", "verdict"),
+    [
+        ([race(0.1, 0.2)], "faster"),
+        ([race(-0.01, 0.01)], "same"),
+        ([race(0.1, 0.2), race(0.3, 0.4)], "faster"),
+        ([race(0.1, 0.2), race(-0.01, 0.01)], "faster"),
+        ([race(0.1, 0.2), race(-0.3, -0.1)], "undecided"),
+        ([race(-0.3, -0.1), race(-0.01, 0.01)], "slower"),
+        ([race(0.1, 0.2), race(-0.3, 0.3)], "undecided"),
+    ],
+)
+def test_the_answer_over_all_shapes(races, verdict):
+    found, whole = over_all(races)
+    assert found == verdict
+    assert whole.low <= whole.centre <= whole.high
+
+
+def test_the_interval_over_all_shapes_is_that_of_the_mean():
+    _, whole = over_all([race(0.1, 0.3), race(0.3, 0.5)])
+    assert (whole.low, whole.centre, whole.high) == pytest.approx((0.3 - 0.02**0.5 / 2, 0.3, 0.3 + 0.02**0.5 / 2))
+
+
+def test_what_would_decide_is_said():
+    assert "at some shapes and slower at others" in what_decides([race(0.1, 0.2), race(-0.2, -0.1)], 20)
+    assert what_decides([race(-0.05, 0.25)], 20).startswith("about 45 s would decide")
+    assert "two processes of one program" in what_decides([race(-0.03, 0.03)], 20)
+
+
+def test_time_outside_of_calls_and_times_that_no_device_has_are_suspect():
+    form = Form.of_arguments(Arguments((torch.rand(8),)))
+    assert list(suspicions(form, race(0.1, 0.2), "cpu")) == []
+    (outside,) = suspicions(form, race(0.1, 0.2, outside=math.log(1.5)), "cpu")
+    assert outside == "it takes 50% more time than its own process says that its calls take"
+    fast = race(0.1, 0.2, reference_ms=1e3, candidate_ms=1e-6, moved_bytes=1 << 22)
+    (moved,) = suspicions(form, fast, "cpu")
+    assert "to move its inputs and results once" in moved
+
+
+def test_a_fault_comes_before_times():
+    place = Place((1, 2), 0.5, 0.25, 1e-6)
+    fault = Fault(kind="result", text="5 elements are off", shape="3x5", values="outliers", place=place)
+    text = str(Check(verdict="wrong", names=("a", "b"), fault=fault, verified="the reference in float64"))
+    assert text == (
+        "a is wrong: 5 elements are off (at 3x5, outliers); first at (1, 2): 0.5 instead of 0.25, allowed 1e-06; "
+        "compared with the reference in float64"
+    )
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    (tmp_path / "candidates.py").write_text(CANDIDATES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return tmp_path
+
+
+def asked(name, reference="softmax", *args, seconds=1.0, **more):
+    args = args or (torch.rand(40, 96),)
+    return check(f"candidates.py:{name}", f"reference.py:{reference}", args=args, seconds=seconds, **more)
+
+
+@pytest.mark.processes
+def test_a_tile_that_is_left_out_is_found_at_the_smallest_shape(files):
+    found = asked("whole_tiles", seconds=20)
+    assert (found.verdict, found.fault.kind, found.fault.shape, found.fault.timed) == ("wrong", "result", "1x65", False)
+    assert found.fault.place.index == (0, 0)
+    assert found.shapes == ()
+    assert found.verified == "the reference in float64"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("name", "kind", "text"),
+    [
+        ("keeps", "result", "elements are off"),
+        ("exits", "ended", ""),
+        ("raises", "raised", "ValueError: no"),
+        ("changes", "changes", "it changes argument 0"),
+        ("loses_nan", "result", ""),
+    ],
+)
+def test_a_wrong_candidate_has_a_verdict_with_the_reason(files, name, kind, text):
+    found = asked(name, seconds=20)
+    assert (found.verdict, found.fault.kind) == ("wrong", kind)
+    assert text in found.fault.text
+
+
+@pytest.mark.processes
+def test_a_right_candidate_that_is_faster_is_seen_and_one_that_refuses_shapes_is_told(files):
+    found = asked("refuses_odd", "slow", torch.rand(64, 256), seconds=4)
+    assert found.fault is None
+    assert found.verdict in ("faster", "undecided")  # a busy machine may leave it open
+    assert found.speedup.centre > 2
+    assert any("only whole tiles" in text for text in found.refused)
+
+
+@pytest.mark.processes
+def test_what_is_written_in_place_is_a_result(files):
+    x = torch.rand(40, 96)
+    found = asked("scaled_", "scaled_", x, 3.0)
+    assert found.fault is None
+    assert asked("scaled", "scaled_", x, 3.0).fault.kind == "result"
+    assert torch.equal(x, x.clamp(0, 1))
+
+
+@pytest.mark.processes
+def test_shapes_that_the_reference_refuses_are_no_question(files):
+    found = asked("doubled", "picky", torch.rand(40, 96), seconds=15)
+    assert found.fault is None
+    assert any(text.startswith("refused by the reference: ") for text in found.tried)
+
+
+@pytest.mark.processes
+def test_what_a_candidate_prints_is_not_kept(files, capfd):
+    assert asked("talks").fault is None
+    assert len(capfd.readouterr().out) < 1 << 16
+
+
+def test_a_reference_in_the_candidates_file_is_refused(files):
+    with pytest.raises(TargetError, match="candidate and reference are both in"):
+        check("reference.py:slow", "reference.py:softmax", args=(torch.rand(4, 4),))
+
+
+def test_a_reference_that_raises_is_the_callers_error(files):
+    with pytest.raises(TargetError, match="the reference raised AssertionError"):
+        asked("doubled", "picky", torch.rand(3, 8))
+
+
+def test_options_are_checked(files):
+    with pytest.raises(SettingsError, match="seconds"):
+        asked("right", seconds=-1)
+
+
+@pytest.mark.processes
+def test_the_command_prints_one_document_and_has_an_exit_code(files, capsys):
+    typed = ["check", "candidates.py:whole_tiles", "--against", "reference.py:softmax", "--shape", "16x200", "--json"]
+    assert main(typed) == 5
+    found = json.loads(capsys.readouterr().out)
+    assert (found["kind"], found["verdict"], found["fault"]["shape"]) == ("triton-ops check", "wrong", "1x65")
+
+
+@pytest.mark.processes
+def test_the_command_reads_shapes_from_a_file_and_writes_markdown(files, capsys):
+    (files / "shapes.txt").write_text("16x64  # small\n\n32x64\n")
+    typed = ["check", "candidates.py:right", "--against", "reference.py:softmax", "--shapes", "shapes.txt"]
+    assert main([*typed, "--seconds", "2", "--markdown"]) in (0, 8)
+    out = capsys.readouterr().out
+    assert "| 16x64 |" in out
+    assert "| 32x64 |" in out
+
+
+def test_the_command_refuses_what_excludes_another(files, capsys):
+    typed = ["check", "candidates.py:right", "--against", "reference.py:softmax", "--shape", "4x4", "--shapes", "none"]
+    assert main(typed) == 2
+    (files / "none").write_text("# nothing\n")
+    assert main(typed) == 2
+    assert "has no shape" in capsys.readouterr().err
+    assert main([*typed[:-2], "--json", "--markdown"]) == 2
+
+
+def test_help(cli, golden):
+    ran = cli("check", "--help", columns=80)
+    assert (ran.code, ran.err) == (0, "")
+    golden("help-check.txt", ran.out)
