@@ -9,6 +9,7 @@ A referee may answer a case only by one of its `answers`. `cases.py` and `plante
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -55,9 +56,10 @@ def row_of(cheat: Cheat) -> dict[str, Any]:
 
 def ask(options: Namespace) -> int:
     """Ask the referee, and save its answers as they come; 1 if one is not right."""
-    rows: list[dict[str, Any]] = []
+    known = options.resume and options.out and options.out.exists()
+    rows: list[dict[str, Any]] = json.loads(options.out.read_text(encoding="utf-8"))["rows"] if known else []
     words = f"--ask {' '.join(options.ask)} --every {options.every} --jobs {options.jobs} --seconds {options.seconds:g}"
-    for row in asked.rows(options.ask, options.every, options.jobs, options.seconds):
+    for row in asked.rows(options.ask, options.every, options.jobs, options.seconds, rows):
         rows.append(row)
         print(f"{row['candidate']} {row['size']} {row['dtype']}: {row['text']}", flush=True)
         if options.out:
@@ -75,6 +77,7 @@ def main() -> int:
     wanted.add_argument("--ask", nargs="+", choices=asked.BANKS, help="banks of cases to ask the referee")
     parser.add_argument("--jobs", type=int, default=1, help="cases that are asked at once")
     parser.add_argument("--every", type=int, default=1, help="ask one of so many cases")
+    parser.add_argument("--resume", action="store_true", help="keep the answers that the file has")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each case")
     options = parser.parse_args()
     if options.ask:

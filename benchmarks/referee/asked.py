@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,6 +30,7 @@ def row_of(bank: str, place: int, seconds: float) -> dict[str, Any]:
     found = check(case.candidate, case.task.target, args=list(case.inputs().values()), seconds=seconds)
     return {
         "bank": bank,
+        "place": place,
         "family": Path(case.candidate).stem if bank == "cheats" else case.task.name,
         "candidate": case.candidate,
         "size": case.size,
@@ -41,12 +43,32 @@ def row_of(bank: str, place: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def rows(banks: Sequence[str], every: int, jobs: int, seconds: float) -> Iterator[dict[str, Any]]:
-    """The answers in the order in which they come, of so many processes at once."""
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        asked = [pool.submit(row_of, bank, place, seconds) for bank in banks for place in places_of(bank, every)]
-        for each in as_completed(asked):
+def key_of(row: Mapping[str, Any]) -> str:
+    """What tells a row from the others."""
+    return f"{row['bank']} {row['place']}"
+
+
+def rows(
+    banks: Sequence[str], every: int, jobs: int, seconds: float, before: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """The answers in the order in which they come, of so many processes at once; those of `before` are not asked again.
+
+    Each process has CPUs of its own where there are enough.
+    """
+    context, known = get_context("spawn"), set(map(key_of, before))
+    cpus = sorted(os.sched_getaffinity(0))
+    share, shares = len(cpus) // jobs, context.SimpleQueue()
+    for job in range(jobs):
+        shares.put(cpus[job * share : (job + 1) * share] or cpus)
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(shares,)) as pool:
+        places = [(bank, place) for bank in banks for place in places_of(bank, every)]
+        todo = [(bank, place) for bank, place in places if key_of({"bank": bank, "place": place}) not in known]
+        for each in as_completed([pool.submit(row_of, *one, seconds) for one in todo]):
             yield each.result()
+
+
+def _begin(shares: Any) -> None:
+    os.sched_setaffinity(0, shares.get())
 
 
 def summary(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
