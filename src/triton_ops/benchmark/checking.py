@@ -188,6 +188,11 @@ def _target(target: Any) -> Any:
     return TypedTarget(target) if isinstance(target, str) else target
 
 
+def _places(text: str) -> set[str]:
+    """The files and modules that a TARGET names: a kernel's, and that of the function after the `@`."""
+    return {str(Path(part.rpartition(":")[0]).absolute()) for part in text.split("@") if ":" in part}
+
+
 @dataclass(frozen=True)
 class _Asked:
     """Two targets, and the arguments or shapes that were given beside them."""
@@ -211,7 +216,7 @@ class _Asked:
     def question(self, device: str | None, tolerance: Any, check: Any) -> Question:
         """What is asked; the reference is loaded, and called once."""
         self._check_apart()
-        loaded = self.against.load() if isinstance(self.against, TypedTarget) else self.against
+        loaded = self.against.called() if isinstance(self.against, TypedTarget) else self.against
         operation = loaded if isinstance(loaded, Operation) else None
         if operation is not None and operation.reference is None:
             message = f"{operation.name} has no reference, so that nothing says what is right"
@@ -230,10 +235,10 @@ class _Asked:
         )  # fmt: skip
 
     def _check_apart(self) -> None:
-        texts = [each.text for each in (self.candidate, self.against) if isinstance(each, TypedTarget)]
-        places = {str(Path(text.rpartition(":")[0]).absolute()) for text in texts if ":" in text}
-        if len(texts) == 2 and len(set(texts)) == 2 and len(places) == 1:
-            message = f"candidate and reference are both in {places.pop()}, which would run beside the judge"
+        one, two = (each.text if isinstance(each, TypedTarget) else "" for each in (self.candidate, self.against))
+        shared = set() if one == two else _places(one) & _places(two)
+        if shared:
+            message = f"candidate and reference are both in {shared.pop()}, which would run beside the judge"
             raise TargetError(message, hint="move one of them to a file of its own")
 
     def _forms(self, loaded: Any) -> Iterator[Form]:

@@ -291,7 +291,7 @@ class Trial:
         task.surroundings.take()
         loaded = None if task.candidate is None else Packed.loaded(task.candidate)
         self._config = loaded.config if isinstance(loaded, TypedTarget) else None
-        self._candidate: Any = loaded.load() if isinstance(loaded, TypedTarget) else loaded
+        self._candidate: Any = loaded.called() if isinstance(loaded, TypedTarget) else loaded
 
     def run(self, block: Block) -> Done:
         """Clone the inputs, call the candidate on each of them, wait for the device, and write the results."""

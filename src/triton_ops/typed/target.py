@@ -77,6 +77,11 @@ class TypedTarget:
             )
         return self._usable(among[self.text])
 
+    def called(self) -> Operation | Callable[..., Any]:
+        """As `load` of what somebody typed, but of a Triton kernel the function that launches it."""
+        target = self.object()
+        return self._launcher(target) if _is_kernel(target) else self._usable(target)
+
     def object(self) -> Any:
         """The object that is named, whatever it is: an operation, a function, a kernel with or without a decorator."""
         only_data_on_stdout()
@@ -154,12 +159,12 @@ class TypedTarget:
             return named_object(text)
 
     def _usable(self, target: Any) -> Operation | Callable[..., Any]:
-        text, function = self._parts
-        name = text.rpartition(":")[2]
+        text, _ = self._parts
         if _is_kernel(target):
             call = None if self._typed else dispatch.NotedOperation.of(target, self.cache_dir)
-            return call or self._launched(target, name, function)
+            return call or self._launched(target)
         if hasattr(target, "grid"):  # a TritonKernel
+            name = text.rpartition(":")[2]
             raise TargetError(
                 f"{text} is a Triton kernel, and neither its arguments nor its reference are known",
                 hint=f"make an Operation of it, name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
@@ -173,16 +178,17 @@ class TypedTarget:
             hint="name an Operation, or a function that takes config values as keywords",
         )
 
-    def _launched(self, kernel: Any, name: str, function: str) -> Operation:
+    def _launched(self, kernel: Any) -> Operation:
         """The operation of a kernel at its launch by a function, with the example arguments that were typed."""
-        launcher = self._launcher(kernel, name, function)
+        launcher = self._launcher(kernel, or_statement=True)
         specs = self.problem.tensors(FunctionKernel(launcher), ())
         target = self._stand_in or Target.named(_STAND_IN)
         return dispatch.NotedOperation.launched_by(launcher, kernel, specs, self.problem.space, target, self.widen)
 
-    def _launcher(self, kernel: Any, name: str, function: str) -> Callable[..., Any]:
+    def _launcher(self, kernel: Any, *, or_statement: bool = False) -> Callable[..., Any]:
         """The function after the `@`, else the one that launches the kernel in its own file or the TARGET's."""
-        place = self._parts[0].rpartition(":")[0]
+        text, function = self._parts
+        place, _, name = text.rpartition(":")
         of_target = {"__name__": place, "__file__": str(Path(place).resolve())}.items()
         # The TARGET's own file may only import the kernel, and a file's module may have another name than the file.
         modules: list[Any] = [sys.modules[Layers.unwrap(kernel).__module__]]
@@ -197,7 +203,7 @@ class TypedTarget:
                 return _method(kind, function.rpartition(".")[2])
             nodes = ((one, node) for one in modules for node in _statements(one) if _name(node) == function)
             return next((_plain(launcher, *place) for place in nodes), launcher)
-        launchers = dict(each for module in modules for each in _launchers(module, kernel))
+        launchers = dict(each for module in modules for each in _launchers(module, kernel, or_statement))
         if len(launchers) == 1:
             return next(iter(launchers.values()))
         several = f"{', '.join(launchers)} launch it" if launchers else "no function of its file launches it"
@@ -217,10 +223,10 @@ def _is_kernel(value: Any) -> bool:
     return hasattr(value, "fn") and hasattr(value, "arg_names")
 
 
-def _launchers(module: Any, kernel: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+def _launchers(module: Any, kernel: Any, or_statement: bool) -> Iterator[tuple[str, Callable[..., Any]]]:
     """The functions of a module that name a kernel and are none, by their names; of a class its methods.
 
-    Where there are none, the first statement at the top of the file that launches it.
+    Where there are none, the first statement at the top of the file that launches it, if that is wanted.
     """
     mine = {name for name, value in vars(module).items() if value is kernel}
     functions: dict[str, Callable[..., Any]] = {}
@@ -231,7 +237,7 @@ def _launchers(module: Any, kernel: Any) -> Iterator[tuple[str, Callable[..., An
         elif isinstance(node, ast.ClassDef) and isinstance(value, type):
             ways = [each.name for each in node.body if isinstance(each, ast.FunctionDef) and _names(each) & mine]
             functions |= {f"{node.name}.{way}": _method(value, way) for way in ways}
-    if not functions:
+    if not functions and or_statement:
         others = (node for node in _statements(module) if not isinstance(node, (ast.FunctionDef, ast.ClassDef)))
         # A launch begins with the kernel's name and a subscript, its grid.
         first = next((node for node in others for one in ast.walk(node)
@@ -289,22 +295,23 @@ def _method(kind: Any, way: str) -> Callable[..., Any]:
         return getattr(kind, way)  # type: ignore[no-any-return]
     backward = way == "backward"
     _, *parameters = inspect.signature(kind.forward).parameters.values()  # the first is the context
+    signature = inspect.Signature(parameters)
 
-    def launch(**values: Any) -> None:
+    def launch(*args: Any, **kwargs: Any) -> Any:
+        values = signature.bind(*args, **kwargs)
+        values.apply_defaults()
         # Torch calls `backward` only where some input asks for a gradient.
-        for value in values.values() if backward else ():
+        for value in values.args if backward else ():
             if Arguments.is_tensor(value) and value.is_floating_point():
                 value.requires_grad_()
-        # `apply` takes no keywords: pytorch/pytorch#16940.
-        output = kind.apply(*(values.get(each.name, each.default) for each in parameters))
+        output = kind.apply(*values.args)  # which takes no keywords: pytorch/pytorch#16940
         if backward:
             (output[0] if isinstance(output, tuple) else output).sum().backward()
+        return output
 
     launch.__name__ = launch.__qualname__ = kind.__name__
     launch.__module__ = kind.__module__
-    launch.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [each.replace(kind=each.KEYWORD_ONLY) for each in parameters]
-    )
+    launch.__signature__ = signature  # type: ignore[attr-defined]
     return launch
 
 

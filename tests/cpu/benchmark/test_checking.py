@@ -95,6 +95,45 @@ def doubled(x):
 """
 
 
+KERNELS = """
+import torch
+import triton
+import triton.language as tl
+
+import triton_ops
+
+
+@triton.jit
+def plain(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+
+ours = triton_ops.autotune([triton.Config({"BLOCK": 64})], key=["n"])(plain)
+listed = triton.autotune([triton.Config({"BLOCK": 64})], key=["n"])(plain)
+
+
+class Plain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = x.new_empty(x.shape)
+        plain[(triton.cdiv(x.numel(), 64),)](x.contiguous(), out, x.numel(), BLOCK=64)
+        return out
+
+
+def by_ours(x):
+    out = x.new_empty(x.shape)
+    ours[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x.contiguous(), out, x.numel())
+    return out
+
+
+def by_listed(x):
+    out = x.new_empty(x.shape)
+    listed[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x.contiguous(), out, x.numel())
+    return out
+"""
+
+
 def block(*results, changed=(), aliases=((),), **more):
     count = len(results)
     return BlockResult(results=results, changed=(changed,) * count, aliases=(aliases,) * count, **more)
@@ -260,6 +299,23 @@ def test_a_right_candidate_that_is_faster_is_seen_and_one_that_refuses_shapes_is
     assert any("only whole tiles" in text for text in found.refused)
 
 
+def kernels_checked(folder):
+    """What is found of kernels that Triton interprets: each doubles, and one is compared with a kernel in turn."""
+    (folder / "kernels.py").write_text(KERNELS)
+    (folder / "others.py").write_text(KERNELS.replace("2 *", "3 *"))
+    (folder / "tripling.py").write_text("def triple(x):\n    return 3 * x\n")
+    pairs = ("kernels.py:plain", "tripling.py:triple"), ("kernels.py:ours", "others.py:listed@by_listed")
+    return [check(f"{folder}/{one}", f"{folder}/{two}", args=(torch.ones(8, 65),)) for one, two in pairs]
+
+
+@pytest.mark.processes
+@pytest.mark.triton
+def test_a_kernel_is_checked_by_the_function_that_launches_it(interpreted, tmp_path):
+    for found in interpreted(kernels_checked, tmp_path):
+        assert (found.fault.kind, found.fault.shape) == ("result", "1x1")
+        assert (found.fault.place.value, found.fault.place.right) == (2, 3)
+
+
 @pytest.mark.processes
 def test_what_is_written_in_place_is_a_result(files):
     x = torch.rand(40, 96)
@@ -282,9 +338,10 @@ def test_what_a_candidate_prints_is_not_kept(files, capfd):
     assert len(capfd.readouterr().out) < 1 << 16
 
 
-def test_a_reference_in_the_candidates_file_is_refused(files):
+@pytest.mark.parametrize("against", ["reference.py:softmax", "kernels.py:plain@reference.py:softmax"])
+def test_a_reference_in_the_candidates_file_is_refused(files, against):
     with pytest.raises(TargetError, match="candidate and reference are both in"):
-        check("reference.py:slow", "reference.py:softmax", args=(torch.rand(4, 4),))
+        check("reference.py:slow", against, args=(torch.rand(4, 4),))
 
 
 def test_a_reference_that_raises_is_the_callers_error(files):

@@ -280,3 +280,16 @@ def test_a_kernel_under_a_decorator_without_a_list_has_the_space_of_its_launch(t
     )
     space = TypedTarget(f"{path}:unlisted", tmp_path, TypedProblem.of("1000"), gpu="H100").load().space
     assert (space.tiles, space.made_up) == (("BLOCK",), True)
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("listed", "double_by_list"), ("ours", "double_by_ours"), ("plain@double", "double"), ("double", "double")],
+)
+def test_a_kernel_is_called_by_the_function_that_launches_it(name, function):
+    assert TypedTarget(f"{FILE}:{name}", gpu="H100").called().__name__ == function
+
+
+def test_a_kernel_without_such_a_function_is_not_called():
+    with pytest.raises(TargetError, match="no function of its file launches it"):
+        TypedTarget(f"{FILE}:alone", gpu="H100").called()
