@@ -64,19 +64,21 @@ class Built:
     """The product of the compiler, as Triton keeps it.
 
     The binary is a cubin or hsaco, the assembly PTX or amdgcn text; the metadata are Triton's own, and the key names
-    the entry in Triton's disk cache.
+    the entry in Triton's disk cache. `stages` has what each stage made, such as `ttgir`, by Triton's names.
     """
 
     binary: bytes
     assembly: str
     metadata: Mapping[str, Any]
     key: str
+    stages: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, kernel: Any, target: Target) -> Built:
         """A compiled kernel of Triton's."""
         vendor = target.vendor
-        return cls(kernel.asm[vendor.binary], kernel.asm[vendor.assembly], kernel.metadata._asdict(), kernel.hash)
+        stages = kernel.asm
+        return cls(stages[vendor.binary], stages[vendor.assembly], kernel.metadata._asdict(), kernel.hash, stages)
 
     def resources(self, target: Target) -> Resources:
         """The resources and the features of the code."""

@@ -1,0 +1,124 @@
+"""Which configs of a kernel give the same bits, each run on the same inputs.
+
+    python -m benchmarks.correctness.same_bits --out FILE  # on a GPU; two minutes
+    python -m benchmarks.correctness.same_bits --kernels softmax --texts FOLDER
+
+Every config of the spaces of `same_bits_cases` is compiled by processes without a device, then run on six inputs, of
+which some have outliers; a digest of all bits that it writes is kept for each. `--texts` keeps what was compiled, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import sys
+import tarfile
+import time
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.correctness.same_bits_cases import CASES, Case
+from benchmarks.document import headed, parser_of, save
+from triton_ops.backend import Arguments, CandidateError, Executable, TritonCompiler
+from triton_ops.device import Target
+
+SEEDS = range(6)
+TEXTS = ("ttir", "ttgir", "ptx", "cubin")
+Job = tuple[str, int, str, "Path | None"]
+
+
+def main(argv: list[str]) -> int:
+    """Run the kernels that are named, and save after each."""
+    parser = parser_of(__doc__, Path("same_bits.json"))
+    parser.add_argument("--kernels", nargs="*", default=[*CASES], choices=[*CASES], help="which kernels")
+    parser.add_argument("--texts", type=Path, help="folder for an archive of the compiled texts")
+    parser.add_argument("--target", default="sm_90", help="the GPU's architecture")
+    arguments = parser.parse_args(argv)
+    document = headed(f"python -m {__spec__.name}", arguments.commit, gpu=torch.cuda.get_device_name(), kernels={})
+    jobs = [
+        (name, at, arguments.target, arguments.texts)
+        for name in arguments.kernels for at in range(len(CASES[name].configs))
+    ]  # fmt: skip
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context) as pool:
+        compiled = pool.map(compile_one, jobs)
+        for name in arguments.kernels:
+            case = CASES[name]
+            facts = [next(compiled) for _ in case.configs]
+            document["kernels"][name] = rows(case, facts)
+            save(arguments.out, document)
+            print(name, len(facts), "configs,", _told(document["kernels"][name]), flush=True)
+    if arguments.texts:
+        archive(arguments.texts)
+    return 0
+
+
+def compile_one(job: Job) -> dict[str, Any]:
+    """What is known of one config once it is compiled into the disk cache; its texts go to the folder."""
+    name, at, target, folder = job
+    case = CASES[name]
+    kernel = case.kernel
+    compiler = TritonCompiler(kernel, Arguments(keyword=case.arguments(0, "meta")), Target.named(target))
+    start = time.perf_counter()
+    try:
+        (built,) = compiler.built(case.configs[at])
+    except Exception as error:  # noqa: BLE001 - whatever Triton raises is told of the config
+        return {"refused": f"{type(error).__name__}: {str(error).strip()[-200:]}"}
+    took = time.perf_counter() - start
+    if folder:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for kind in TEXTS:
+            content = built.stages[kind]
+            (folder / name / f"{at}.{kind}").write_bytes(content if isinstance(content, bytes) else content.encode())
+    return {"compile_s": round(took, 3)}
+
+
+def rows(case: Case, facts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each config with what is known of it, and a digest of its bits for each input."""
+    given = [Arguments(keyword=case.arguments(seed, "cuda")) for seed in SEEDS]
+    found = [{"config": dict(config), **fact} for config, fact in zip(case.configs, facts, strict=True)]
+    for config, row in zip(case.configs, found, strict=True):
+        if "refused" not in row:
+            try:
+                executable = case.kernel.compile(config, given[0])
+                row["bits"] = [digest(executable, one) for one in given]
+            except CandidateError as error:
+                row["refused"] = str(error)
+    return found
+
+
+def digest(executable: Executable, given: Arguments) -> str:
+    """A digest of the bits that a launch of a config writes; of two launches where they differ."""
+    launch = executable.bind(given)
+    written = [given.keyword[name] for name in executable.outputs]
+    found = []
+    for _ in range(2):
+        for one in written:
+            one.zero_()
+        launch()
+        whole = b"".join(one.contiguous().view(torch.uint8).cpu().numpy().tobytes() for one in written)
+        found.append(hashlib.blake2b(whole, digest_size=6).hexdigest())
+    return found[0] if found[0] == found[1] else f"{found[0]} or {found[1]}"
+
+
+def _told(found: list[Mapping[str, Any]]) -> str:
+    ran = [tuple(row["bits"]) for row in found if "refused" not in row]
+    return f"{len(ran)} ran, {len(set(ran))} results"
+
+
+def archive(folder: Path) -> None:
+    """Two archives beside the folder, of texts and of binaries."""
+    for name, kinds in (("texts", TEXTS[:-1]), ("binaries", TEXTS[-1:])):
+        with tarfile.open(folder.parent / f"{name}.tar.xz", "w:xz", preset=1) as tar:
+            for path in sorted(folder.rglob("*")):
+                if path.suffix[1:] in kinds:
+                    tar.add(path, str(path.relative_to(folder)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
