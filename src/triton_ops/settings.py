@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -287,31 +287,6 @@ def starting_environment() -> frozenset[tuple[str, str]]:
     )
 
 
-class _Recorded(dict[bytes, bytes]):
-    """The environment as `os.environ` holds it, with the names that were asked for; all of them with an empty one."""
-
-    def __init__(self, content: Mapping[bytes, bytes]) -> None:
-        super().__init__(content)
-        self.names: set[bytes] = set()
-
-    def __getitem__(self, name: bytes) -> bytes:
-        self.names.add(name)
-        return super().__getitem__(name)
-
-    def __iter__(self) -> Iterator[bytes]:
-        self.names.add(b"")
-        return super().__iter__()
-
-
-def record_variables() -> Callable[[], frozenset[str]]:
-    """Begin to note what Python code of this process asks of the environment; the names so far, when called.
-
-    An empty name says that it was asked for all that there are.
-    """
-    recorded = os.environ._data = _Recorded(os.environ._data)  # type: ignore[attr-defined]
-    return lambda: frozenset(map(os.fsdecode, recorded.names))
-
-
 def restore_environment(before: Mapping[str, str]) -> None:
     """Make the environment what it was, except for what libraries have set by themselves."""
     additions = environment() & _BY_LIBRARIES
@@ -320,18 +295,11 @@ def restore_environment(before: Mapping[str, str]) -> None:
 
 
 def leave_variables(names: Collection[str], beginnings: tuple[str, ...]) -> dict[str, str]:
-    """Take all variables out of the environment but those of these names and beginnings, which it gives.
-
-    Nothing of it counts as asked for.
-    """
-    variables: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
-    for name in list(dict.keys(variables)):
-        if os.fsdecode(name) in names or os.fsdecode(name).startswith(beginnings):
-            os.putenv(name, dict.__getitem__(variables, name))
-        else:
-            os.unsetenv(name)
-            dict.__delitem__(variables, name)
-    return {os.fsdecode(name): os.fsdecode(dict.__getitem__(variables, name)) for name in dict.keys(variables)}
+    """Take all variables out of the environment but those of these names and beginnings, which it gives."""
+    for name in set(os.environ) - set(names):
+        if not name.startswith(beginnings):
+            del os.environ[name]
+    return dict(os.environ)
 
 
 def one_of_several() -> bool:

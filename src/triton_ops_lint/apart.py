@@ -17,7 +17,6 @@ from triton_ops.backend import CompilerNeeds, Operation, Packed
 from triton_ops.exceptions import TargetError, TritonKernelError
 from triton_ops.processes import WorkerLostError
 from triton_ops_lint.findings import LintReport
-from triton_ops_lint.kept_reports import Sources
 from triton_ops_lint.memory_watch import PATIENCE, RunRecord, WatchRequest
 from triton_ops_lint.workers import Workers
 
@@ -78,14 +77,13 @@ class LintRequest:
 
 @dataclass(frozen=True)
 class LintReply:
-    """A report or an error of the lint, and the sources that it depends on; None if these are not known."""
+    """A report or an error of the lint."""
 
     report: LintReport | TritonKernelError
-    sources: Sources | None = None
 
 
-def lint_apart(target: Any, options: LintOptions, *, with_torch: bool = False) -> tuple[LintReport, Sources | None]:
-    """As `lint`, in a process of its own, which waits a while for the next lint, and the sources that were read.
+def lint_apart(target: Any, options: LintOptions, *, with_torch: bool = False) -> LintReport:
+    """As `lint`, in a process of its own, which waits a while for the next lint.
 
     Raises TargetError too: the target cannot be sent to another process, or ends each.
 
@@ -107,7 +105,7 @@ def lint_apart(target: Any, options: LintOptions, *, with_torch: bool = False) -
             continue
         if isinstance(reply.report, TritonKernelError):
             raise reply.report
-        return reply.report, None if request.omissions else reply.sources
+        return reply.report
 
 
 RUN_LIMIT_S = 5.0

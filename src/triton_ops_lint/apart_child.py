@@ -17,7 +17,6 @@ from triton_ops.exceptions import TargetError, TritonKernelError
 from triton_ops.processes import Child
 from triton_ops_lint.apart import STEPS, LintReply, LintRequest
 from triton_ops_lint.engine import lint_here
-from triton_ops_lint.kept_reports import Recorder
 from triton_ops_lint.memory_watch import (
     PATIENCE,
     UNWRITTEN,
@@ -188,19 +187,19 @@ def main() -> None:
         TritonProcess.warm_up(launches=False).join()  # each copy would make Triton's key of itself anew
     STEPS.tell = lambda step: child.send(child.step(step))
     # A copy shares this byte, by which it tells that it had to import torch.
-    recorder, with_torch = Recorder(), mmap.mmap(-1, 1)
+    with_torch = mmap.mmap(-1, 1)
     for asked in child.messages():
         with contextlib.suppress(TritonKernelError):
             CompilerNeeds(("torch",) if with_torch[0] or asked.question.with_torch else ()).ready()
-        child.send_from_copy(partial(asked.answered_by, partial(_answer, recorder=recorder, with_torch=with_torch)))
+        child.send_from_copy(partial(asked.answered_by, partial(_answer, with_torch=with_torch)))
 
 
-def _answer(request: LintRequest | WatchRequest, recorder: Recorder, with_torch: mmap.mmap) -> LintReply | RunRecord:
-    return run_here(request) if isinstance(request, WatchRequest) else _reply(request, recorder, with_torch)
+def _answer(request: LintRequest | WatchRequest, with_torch: mmap.mmap) -> LintReply | RunRecord:
+    return run_here(request) if isinstance(request, WatchRequest) else _reply(request, with_torch)
 
 
-def _reply(request: LintRequest, recorder: Recorder, with_torch: mmap.mmap) -> LintReply:
-    """The reply of a copy of this process, which says whether torch was imported in it."""
+def _reply(request: LintRequest, with_torch: mmap.mmap) -> LintReply:
+    """The reply of a copy of this process, which notes whether torch was imported in it."""
     STEPS.omissions, STEPS.only_reads = request.omissions, request.options.no_run
     if request.confined:
         Child.confine()
@@ -215,4 +214,4 @@ def _reply(request: LintRequest, recorder: Recorder, with_torch: mmap.mmap) -> L
         why = f"it is nested too deeply, or too large, to be read: {CandidateError.one_line(error)}"
         return LintReply(TargetError(why))
     with_torch[0] |= hasattr(sys.modules.get("torch"), "Tensor")
-    return LintReply(report, recorder.sources(str(require("triton.knobs", "reading kernels").cache.dir)))
+    return LintReply(report)

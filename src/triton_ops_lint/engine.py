@@ -29,9 +29,8 @@ from triton_ops.exceptions import TargetError
 from triton_ops.processes import Threads
 from triton_ops_lint.apart import STEPS, LintOptions, LostStepError, lint_apart, run_watched
 from triton_ops_lint.findings import Finding, LintReport, Undecided, merge_reports
-from triton_ops_lint.island import COMPILED_FOR, island_of, parsed_file, root_of, text_if_readable, used_names
+from triton_ops_lint.island import COMPILED_FOR, island_of, parsed_file, text_if_readable, used_names
 from triton_ops_lint.jit_functions import DefinedKernel, defined_kernels, innermost_kernel, launches, tuned_with
-from triton_ops_lint.kept_reports import KeptReports
 from triton_ops_lint.memory_watch import RunRecord
 from triton_ops_lint.reading import READ_FOR, KernelReading, launched_as
 from triton_ops_lint.rules import addresses, compiled_costs, launching, masks, sums
@@ -150,10 +149,9 @@ def lint(
         DeviceError: The GPU is not known.
         MissingDependencyError: Triton is not installed.
 
-    Cost: 0.1 to 0.3 s for each kernel, and once the import of Triton; 1 ms for a file that was read before, where
-    nothing that it uses has changed since; with `run` 2 s, and up to 5 s of a CPU for launches. Another process reads
-    files, which may end or hang it, and kernels that `TRITON_INTERPRET` has made to be interpreted here; it takes 0.5 s
-    to begin, and waits for the next lint for 15 s.
+    Cost: 0.1 to 0.3 s for each kernel, and once the import of Triton; with `run` 2 s, and up to 5 s of a CPU for
+    launches. Another process reads files, which may end or hang it, and kernels that `TRITON_INTERPRET` has made to be
+    interpreted here; it takes 0.5 s to begin, and waits for the next lint for 15 s.
     """
     # What is asked for wrongly is said before a process begins.
     options = checked_options(rules, gpu, run, shape, no_run)
@@ -164,7 +162,7 @@ def lint(
     inner = getattr(target, "operation", target)
     functions = (language.sum, *map(innermost_kernel, _kernels_of(inner)))  # Triton's own may be interpreted too
     if any(map(TritonProcess.is_interpreted, functions)):
-        return lint_apart(inner, options)[0]
+        return lint_apart(inner, options)
     return lint_here(target, options)
 
 
@@ -194,7 +192,6 @@ def lint_each(
     So many are read at a time as there are `jobs`, or CPUs. A file of a folder that cannot be read is in `unread` of
     its report; a target that was named raises as `lint` does.
     """
-    earlier_reports = KeptReports()
     reports: list[tuple[str, Future[LintReport]]] = []
     waiting: SimpleQueue[tuple[Any, LintOptions, bool, Future[LintReport]]] = SimpleQueue()
     for name, target, options in targets:
@@ -207,7 +204,7 @@ def lint_each(
         with contextlib.suppress(Empty):
             while True:
                 target, options, is_one_of_many, future = waiting.get_nowait()
-                Threads.settle(future, partial(_report_of, target, options, earlier_reports, is_one_of_many))
+                Threads.settle(future, partial(_report_of, target, options, is_one_of_many))
 
     for _ in range(min(len(reports), jobs or Host.usable_cpus())):
         Threads.begin(threading.Thread(target=serve, daemon=True))
@@ -220,28 +217,17 @@ def _files_of(folder: str) -> list[str]:
     return [str(file) for file in sorted(files) if not any(part[0] == "." for part in file.relative_to(folder).parts)]
 
 
-def _report_of(target: Any, options: LintOptions, earlier_reports: KeptReports, is_one_of_many: bool) -> LintReport:
-    """The report of a target, which is new unless it is a file that was read before."""
+def _report_of(target: Any, options: LintOptions, is_one_of_many: bool) -> LintReport:
     if not isinstance(target, str):
-        return lint_apart(target, options)[0]
+        return lint_apart(target, options)
     before, colon, name = target.rpartition(":")
     file = Path(before if colon and before.endswith(".py") and not Path(target).exists() else target)
     try:
         # most files of a folder do not name Triton, and take no process
         if not name and file.is_file() and not _names(file, b"triton"):
             return lint_here(target, options)  # it is parsed, and nothing of it is run
-        if options.run or not file.is_file():
-            return lint_apart(target, options)[0]
-        file = file.resolve()
-        root = root_of(file)
-        place = earlier_reports.place(target, root, options)
-        report = earlier_reports.read(place, file, root)
-        if report is None:
-            # a process that reads many files imports torch once for all, before it is copied
-            report, sources = lint_apart(target, options, with_torch=is_one_of_many and _names(file, b"torch"))
-            if sources is not None:
-                earlier_reports.write(place, file, root, report, sources)
-        return report
+        # a process that reads many files imports torch once for all, before it is copied
+        return lint_apart(target, options, with_torch=is_one_of_many and _names(file, b"torch"))
     except TargetError as error:
         if not is_one_of_many:
             raise

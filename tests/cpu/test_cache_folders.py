@@ -4,12 +4,10 @@ import ast
 import contextlib
 import os
 import re
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.cpu.lint.test_lint_engine import written
 from triton_ops.device import Calibration
 from triton_ops.exceptions import CacheError
 from triton_ops.many.ray_engine import Piece, apply, files_of_problem
@@ -18,21 +16,12 @@ from triton_ops.report.run_choice import run_named
 from triton_ops.space import Config
 from triton_ops.tuner.tuning import _make_folder
 from triton_ops.values import Status, Trial
-from triton_ops_lint import engine
-from triton_ops_lint.engine import lint
 from triton_ops_torch.compiled_files import run_folder
 
-pytestmark = pytest.mark.triton
 PROJECT = Path(__file__).parents[2]
 NOBODY = 65534
 KEY, RUN = "0" * 32, "20261122T023209775370-149f1127"
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
-
-
-def lint_a_file(folder):
-    path = written(folder.parent / "kernel.py")
-    time.sleep(0.05)  # a report of a file that is as young as the run is not kept
-    lint(path, rules=["wrong-mask"])
 
 
 def crash(folder):
@@ -50,7 +39,6 @@ WRITERS = {
         lambda folder: apply(folder, [Piece(f"runs/{KEY}/{RUN}.jsonl", 0, b"{}")]),
     ],
     "quarantine": [crash],
-    "lint": [lint_a_file],
     "calibration": [lambda folder: Calibration("a GPU").save(folder)],
     "compile-modes": [compare_modes],
 }
@@ -134,22 +122,6 @@ def test_what_a_user_has_put_into_an_own_folder_is_written(tmp_path, monkeypatch
     (tmp_path / "cache").mkdir()
     WRITERS[name][-1](tmp_path / "cache")
     assert (tmp_path / "cache" / name).is_dir()
-
-
-@pytest.mark.processes
-@root_only
-def test_a_report_of_another_user_is_not_believed(tmp_path, monkeypatch):
-    cache = folder_of_everybody(tmp_path / "cache")
-    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(cache))
-    path = written(tmp_path / "kernel.py")
-    time.sleep(0.05)
-    assert lint(path, rules=["wrong-mask"]).findings
-    monkeypatch.setattr(engine, "lint_apart", lambda *_, **__: pytest.fail("the file is read"))
-    assert lint(path, rules=["wrong-mask"]).findings
-    for one in (cache / "lint", *(cache / "lint").iterdir()):
-        os.chown(one, NOBODY, NOBODY)
-    with pytest.raises(pytest.fail.Exception, match="the file is read"):
-        lint(path, rules=["wrong-mask"])
 
 
 @root_only

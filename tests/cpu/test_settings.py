@@ -252,19 +252,6 @@ def test_other_variables_leave_the_process_and_its_children(whole_environment):
         assert shown.stdout == "kept kept\n"
 
 
-def test_the_names_that_are_asked_for_are_noted(whole_environment):
-    data = os.environ._data
-    try:
-        names = settings.record_variables()
-        assert names() == frozenset()
-        os.environ.get("OF_A_TEST")
-        assert names() == {"OF_A_TEST"}
-        dict(os.environ)
-        assert "" in names()
-    finally:
-        os.environ._data = data
-
-
 def test_a_process_of_a_job_is_one_of_several(monkeypatch):
     for name in ("RANK", "LOCAL_RANK", settings.FAMILY):
         monkeypatch.delenv(name, raising=False)

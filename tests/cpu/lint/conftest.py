@@ -4,11 +4,11 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def _reports(_cache_folders):
+def _one_folder(_cache_folders):
     return str(next(_cache_folders))
 
 
 @pytest.fixture(autouse=True)
-def _same_environment(_own_environment, _reports, monkeypatch):
-    """Reports are kept in one folder: each is of the path of a file, which is another in every test."""
-    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", _reports)
+def _same_environment(_own_environment, _one_folder, monkeypatch):
+    """The folder of records is the same in every test."""
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", _one_folder)

@@ -1,4 +1,4 @@
-"""How the lint goes through files: as they are read, several at a time, kept, ended, and for other programs."""
+"""How the lint goes through files: as they are read, several at a time, ended, and for other programs."""
 
 import json
 import linecache
@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,6 @@ from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
 from triton_ops.space import ConfigSpace, UnlistedSpace
 from triton_ops.tuner.expectation import Expectation
-from triton_ops_lint import engine
 from triton_ops_lint.command_lint import as_sarif
 from triton_ops_lint.engine import lint, readings_of
 from triton_ops_lint.findings import Undecided
@@ -58,10 +56,7 @@ ONE_RULE = ("--rule", "wrong-mask")
 @pytest.mark.processes
 def test_any_number_of_jobs_says_the_same_in_the_same_order(cli, files, monkeypatch):
     monkeypatch.chdir(files)
-    several = []
-    for jobs in (1, 3):
-        monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(files / f"kept{jobs}"))
-        several.append(cli("lint", ".", *ONE_RULE, "--jobs", jobs))
+    several = [cli("lint", ".", *ONE_RULE, "--jobs", jobs) for jobs in (1, 3)]
     assert several[0] == several[1]
     assert re.findall(r"^(\w+)\.py:\d+: wrong-mask", several[0].out, re.MULTILINE) == ["first", "third"]
     assert several[0].code == 5
@@ -118,98 +113,6 @@ def test_kernels_of_one_name_in_two_files_are_two(cli, tmp_path):
     assert all(f"{folder}/same.py: undecided in same: wrong-mask" in ran.err for folder in ("a", "b"))
 
 
-def linted_later(target: Path, **options):
-    """The report of files that are old enough to be kept."""
-    time.sleep(0.05)
-    return lint(target, rules=["wrong-mask"], **options)
-
-
-@pytest.fixture
-def no_reading(monkeypatch):
-    """Has every file that is not kept fail."""
-
-    def forbid():
-        monkeypatch.setattr(engine, "lint_apart", lambda *_, **__: pytest.fail("a file is read"))
-
-    return forbid
-
-
-@pytest.mark.processes
-def test_a_file_that_was_read_before_is_not_read_again(files, no_reading):
-    report = linted_later(files)
-    (files / "wrong.py").unlink()
-    no_reading()
-    kept = lint(files, rules=["wrong-mask"])
-    assert (kept.findings, kept.undecided, kept.kernels) == (report.findings, report.undecided, report.kernels)
-    with pytest.raises(pytest.fail.Exception, match="a file is read"):
-        lint(files, rules=["missing-mask"])
-
-
-@pytest.mark.processes
-def test_a_report_is_kept_only_as_long_as_nothing_that_it_depends_on_changes(tmp_path, monkeypatch):
-    monkeypatch.setenv("LINTED_WIDTH", "4")
-    (tmp_path / "sizes.py").write_text("W = 2\n")
-    (tmp_path / "table.txt").write_text("7")
-    head = "import os\nfrom pathlib import Path\nfrom sizes import W as OWN\n"
-    head += "try:\n    from perhaps_there import WIDE\nexcept ImportError:\n    WIDE = 1\n"
-    head += f"READ = int(Path('{tmp_path}/table.txt').read_text())\n"
-    head += "W = tl.constexpr(OWN * WIDE * READ * int(os.environ.get('LINTED_WIDTH', '1')))\n"
-    path = written(tmp_path / "one.py", head=head, value="v * W")
-    changes = {
-        "nothing before": lambda: None,
-        "the module": lambda: (tmp_path / "sizes.py").write_text("W = 3\n"),
-        "a variable": lambda: monkeypatch.setenv("LINTED_WIDTH", "5"),
-        "an absent module": lambda: (tmp_path / "perhaps_there.py").write_text("WIDE = 2\n"),
-        "a file that is opened": lambda: (tmp_path / "table.txt").write_text("8"),
-        "the file": lambda: path.write_text(path.read_text().replace("<= n", "< n")),
-    }
-    readings, read = [], engine.lint_apart
-    monkeypatch.setattr(engine, "lint_apart", lambda *words, **options: readings.append(1) or read(*words, **options))
-    for number, (what, change) in enumerate(changes.items(), start=1):
-        change()
-        for _ in range(2):
-            report = linted_later(path)
-            assert (len(report.findings), len(readings)) == (what != "the file", number), what
-
-
-ASKS_FOR_STATE = (
-    "os.path.exists('{flag}')",
-    "Path('{flag}').is_file()",
-    "os.path.getsize('{flag}') > 2 if os.path.lexists('{flag}') else 0",
-    "os.access('{flag}', os.R_OK)",
-    "len(os.listdir('{folder}'))",
-    "len([*Path('{folder}').iterdir()])",
-    "len(glob('{folder}/*'))",
-    "os.path.getmtime('{folder}') > 0",
-)
-ASKS_FOR_THE_REST = (
-    "os.system('true')",
-    "len(subprocess.check_output(['true']))",
-    "os.cpu_count() * len(open('/proc/stat').read())",
-)
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("place", ["one", "helper"])
-def test_a_report_is_made_again_where_what_its_file_asked_for_has_changed(tmp_path, monkeypatch, place):
-    (folder := tmp_path / "folder").mkdir()
-    readings, read = [], engine.lint_apart
-    monkeypatch.setattr(engine, "lint_apart", lambda *words, **options: readings.append(1) or read(*words, **options))
-    imports = "import os, subprocess\nfrom glob import glob\nfrom pathlib import Path\n"
-    for number, question in enumerate((*ASKS_FOR_STATE, *ASKS_FOR_THE_REST)):
-        asks = {"one": "1", "helper": "1", place: question.format(flag=folder / "flag", folder=folder)}
-        (tmp_path / f"helper{number}.py").write_text(f"{imports}OTHER = {asks['helper']}\n")
-        head = f"{imports}from helper{number} import OTHER\nW = tl.constexpr(OTHER * ({asks['one']}))\n"
-        path = written(tmp_path / f"one{number}.py", head=head, value="v * W")
-        for change in (None, None, (folder / "flag").write_text, None, (folder / "flag").unlink):
-            if change is not None:
-                change(*["flag"][: change.__name__ == "write_text"])
-            linted_later(path)
-        counts = 3 if question in ASKS_FOR_STATE else 5
-        assert (len(readings), question) == (counts, question)
-        readings.clear()
-
-
 @pytest.mark.processes
 def test_a_package_is_read_in_place_of_a_module_of_its_name(tmp_path):
     (tmp_path / "sizes").mkdir()
@@ -217,16 +120,6 @@ def test_a_package_is_read_in_place_of_a_module_of_its_name(tmp_path):
     (tmp_path / "sizes.py").write_text("W = sys.exit()\n")
     path = written(tmp_path / "one.py", head="from sizes import W as OWN\nW = tl.constexpr(OWN)\n", value="v * W")
     assert len(lint(path, rules=["wrong-mask"]).findings) == 1
-
-
-@pytest.mark.processes
-def test_a_kept_report_that_is_damaged_is_made_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "kept"))
-    path = written(tmp_path / "one.py")
-    report = linted_later(path)
-    (entry,) = (tmp_path / "kept" / "lint").iterdir()
-    entry.write_text(entry.read_text().replace("wrong-mask", "wrong-mark"))
-    assert lint(path, rules=["wrong-mask"]).findings == report.findings
 
 
 @pytest.mark.processes
