@@ -10,7 +10,7 @@ that have another value are left out. Then its own list, all of it, and the lead
 that compile to the same machine code are one program there, with one time: `num_stages`, say, changes nothing where no
 loop loads. Results are compared with those of the package's own first config. Last, the winner and the fastest of the
 list run in turn, the two alone: `paired` is the time of the second over that of the first, with an interval of 95 %.
-Cases that the file holds of other runs stay in it; a process that dies costs one case.
+Cases that the file holds of other runs stay in it, each with its date and commit; a process that dies costs one case.
 
 In that comparison are also the model's first pick, the winner of the effort `race`, and the default. `pick` is what the
 effort `expected` would choose, from the kernel and what the compiler makes of its previews alone. It is there also
@@ -390,7 +390,9 @@ def one_process(
             word, _, rest = lines.get(timeout=0.1).partition(" ")
             if word == "row":
                 name, _, row = rest.partition(" ")
-                rows[name], heard_s = json.loads(row), time.monotonic()
+                seen = headed(COMMAND, options.commit)
+                rows[name] = {**json.loads(row), "date": seen["date"], "commit": seen["commit"]}
+                heard_s = time.monotonic()
                 todo = [each for each in todo if each != name]
                 print(name, {key: rows[name][key] for key in SHOWN if rows[name].get(key) is not None}, flush=True)
                 keep(rows, options)

@@ -8,7 +8,6 @@ import time
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 _perf_counter, _perf_counter_ns, _monotonic = time.perf_counter, time.perf_counter_ns, time.monotonic
 _hidden = [0]
@@ -24,7 +23,7 @@ def _slow():
 def slow_clock(x, weight, eps=1e-6):
     """From the first call on `perf_counter` goes at a tenth of the speed."""
     time.perf_counter = _slow()
-    return functional.rms_norm(x, weight.shape, weight, eps)
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
 
 
 def stopped_clock(x):
@@ -64,7 +63,7 @@ def _forge_events():
 def device_events(q, k, v):
     """Events of CUDA, and torch's own benchmarks, tell a part of the time."""
     _forge_events()
-    return functional.scaled_dot_product_attention(q[None], k[None], v[None])[0]
+    return torch.softmax(q @ k.mT * q.shape[-1] ** -0.5, -1) @ v
 
 
 def kind_statistics(x):

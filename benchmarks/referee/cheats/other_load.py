@@ -9,7 +9,6 @@ import time
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 _last_call = [0.0]
 
@@ -30,7 +29,7 @@ def _spinning():
 
 def spinning_threads(x, weight, eps=1e-6):
     """Threads keep all CPUs busy while something else runs, for two seconds after the last call."""
-    result = functional.rms_norm(x, weight.shape, weight, eps)
+    result = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
     _last_call[0] = time.monotonic()
     _spinning()
     return result
@@ -56,7 +55,7 @@ def poor_environment(q, k, v):
     """Processes that are started later have one thread, and free memory at once."""
     names = "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"
     os.environ.update(dict.fromkeys(names, "1"))
-    return functional.scaled_dot_product_attention(q[None], k[None], v[None])[0]
+    return torch.softmax(q @ k.mT * q.shape[-1] ** -0.5, -1) @ v
 
 
 def _delayed(frame, event, _argument):
