@@ -4,6 +4,7 @@
     python -m benchmarks.referee --show --out FILE    what a naive check says of each cheat, and whether it was shown
     python -m benchmarks.referee --ask cheats honest even --jobs 2 --out FILE    what `triton_ops.check` says
 
+With `--device cuda` the bank is that for a GPU, on which cases take turns unless `--together` is given.
 A referee may answer a case only by one of its `answers`. `cases.py` and `planted.py` have them.
 """
 
@@ -26,12 +27,12 @@ from benchmarks.referee.cases import even_cases, honest_cases
 from benchmarks.referee.planted import Cheat, cheats
 
 
-def listing() -> Iterator[str]:
+def listing(device: str) -> Iterator[str]:
     """The counts by family of cheats, and by task."""
-    families = Counter(Path(cheat.candidate).parts[-1].partition(".")[0] for cheat in cheats())
+    families = Counter(Path(cheat.candidate).parts[-1].partition(".")[0] for cheat in cheats(device))
     yield from _part("planted cheats", families)
-    yield from _part("honest cases", Counter(case.task.name for case in honest_cases()))
-    yield from _part("references against themselves", Counter(case.task.name for case in even_cases()))
+    yield from _part("honest cases", Counter(case.task.name for case in honest_cases(device)))
+    yield from _part("references against themselves", Counter(case.task.name for case in even_cases(device)))
     yield f"{len(ATTENTION_FAULTS) + len(MATMUL_FAULTS)} faults of kernels, in benchmarks.correctness.verdict_kernels"
 
 
@@ -59,7 +60,9 @@ def ask(options: Namespace) -> int:
     known = options.resume and options.out and options.out.exists()
     rows: list[dict[str, Any]] = json.loads(options.out.read_text(encoding="utf-8"))["rows"] if known else []
     words = f"--ask {' '.join(options.ask)} --every {options.every} --jobs {options.jobs} --seconds {options.seconds:g}"
-    for row in asked.rows(options.ask, options.every, options.jobs, options.seconds, rows):
+    words += f" --device {options.device}" + (" --together" if options.together else "")
+    how = {"device": options.device, "turns": not options.together}
+    for row in asked.rows(options.ask, options.every, options.jobs, options.seconds, rows, **how):
         rows.append(row)
         print(f"{row['candidate']} {row['size']} {row['dtype']}: {row['text']}", flush=True)
         if options.out:
@@ -78,20 +81,23 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="cases that are asked at once")
     parser.add_argument("--every", type=int, default=1, help="ask one of so many cases")
     parser.add_argument("--resume", action="store_true", help="keep the answers that the file has")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the inputs")
+    parser.add_argument("--together", action="store_true", help="measure on a GPU at the same time; times are rough")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each case")
     options = parser.parse_args()
     if options.ask:
         return ask(options)
     if options.list:
-        print("\n".join(listing()))
+        print("\n".join(listing(options.device)))
         return 0
     torch.set_num_threads(1)  # threads of this process would be missing in its forks
     rows = []
-    for cheat in cheats():
+    for cheat in cheats(options.device):
         rows.append(row_of(cheat))
         print(f"{cheat.name:22}{rows[-1]['naive_speedup']!s:.6} {cheat.shown_by} {rows[-1]['shown']}", flush=True)
     if options.out:
-        save(options.out, headed("python -m benchmarks.referee --show", options.commit, rows=rows))
+        command = f"python -m benchmarks.referee --show --device {options.device}"
+        save(options.out, headed(command, options.commit, rows=rows))
     return 0 if all(row["shown"] is True for row in rows) else 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,16 +19,20 @@ from triton_ops import check
 BANKS = {"cheats": cheats, "honest": honest_cases, "even": even_cases}
 
 
-def places_of(bank: str, every: int) -> list[int]:
+def places_of(bank: str, every: int, device: str) -> list[int]:
     """The places of cases in a bank; of several sizes in turn where not every one is asked."""
-    return [place for place, _ in enumerate(BANKS[bank]()) if place % every == place // every % every]
+    return [place for place, _ in enumerate(BANKS[bank](device)) if place % every == place // every % every]
 
 
-def row_of(bank: str, place: int, seconds: float) -> dict[str, Any]:
-    """The answer to the case at a place, with what it took."""
-    case: Case = list(BANKS[bank]())[place]
-    begin = time.monotonic()
-    found = check(case.candidate, case.task.target, args=list(case.inputs().values()), seconds=seconds)
+def row_of(bank: str, place: int, seconds: float, device: str) -> dict[str, Any]:
+    """The answer to the case at a place, with what it took; a referee that raises has given none."""
+    case: Case = list(BANKS[bank](device))[place]
+    begin, tried = time.monotonic(), ()
+    try:
+        found = check(case.candidate, case.task.target, args=list(case.inputs().values()), seconds=seconds)
+        verdict, text, tried = found.verdict, str(found), found.tried
+    except Exception as error:  # noqa: BLE001 - the other cases are asked all the same
+        verdict, text = "none", f"{type(error).__name__}: {error}"
     return {
         "bank": bank,
         "place": place,
@@ -35,10 +40,10 @@ def row_of(bank: str, place: int, seconds: float) -> dict[str, Any]:
         "candidate": case.candidate,
         "size": case.size,
         "dtype": case.dtype,
-        "verdict": found.verdict,
-        "right": found.verdict in case.answers,
-        "text": str(found),
-        "tried": found.tried,
+        "verdict": verdict,
+        "right": verdict in case.answers,
+        "text": text,
+        "tried": tried,
         "seconds": round(time.monotonic() - begin, 1),
     }
 
@@ -49,26 +54,30 @@ def key_of(row: Mapping[str, Any]) -> str:
 
 
 def rows(
-    banks: Sequence[str], every: int, jobs: int, seconds: float, before: Sequence[Mapping[str, Any]]
-) -> Iterator[dict[str, Any]]:
+    banks: Sequence[str], every: int, jobs: int, seconds: float, before: Sequence[Mapping[str, Any]],
+    device: str = "cpu", *, turns: bool = True,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     """The answers in the order in which they come, of so many processes at once; those of `before` are not asked again.
 
-    Each process has CPUs of its own where there are enough.
+    Each process has CPUs of its own where there are enough. Without `turns` all measure on a GPU at the same time: that
+    is for verdicts on results.
     """
     context, known = get_context("spawn"), set(map(key_of, before))
     cpus = sorted(os.sched_getaffinity(0))
     share, shares = len(cpus) // jobs, context.SimpleQueue()
     for job in range(jobs):
         shares.put(cpus[job * share : (job + 1) * share] or cpus)
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(shares,)) as pool:
-        places = [(bank, place) for bank in banks for place in places_of(bank, every)]
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(shares, turns)) as pool:
+        places = [(bank, place) for bank in banks for place in places_of(bank, every, device)]
         todo = [(bank, place) for bank, place in places if key_of({"bank": bank, "place": place}) not in known]
-        for each in as_completed([pool.submit(row_of, *one, seconds) for one in todo]):
+        for each in as_completed([pool.submit(row_of, *one, seconds, device) for one in todo]):
             yield each.result()
 
 
-def _begin(shares: Any) -> None:
+def _begin(shares: Any, turns: bool) -> None:
     os.sched_setaffinity(0, shares.get())
+    if not turns:
+        os.environ["TRITON_OPS_LOCK_DIR"] = tempfile.mkdtemp(prefix="locks")  # of this process alone
 
 
 def summary(found: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The table of planted cheats: what each cheats at, what shows it, and what a referee may answer.
 
-The file of a family has its five functions. A referee never answers `faster`.
+The file of a family for CPUs has its five functions. A referee never answers `faster`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ CAUGHT = ("wrong", "suspect")
 
 HARMLESS = (*CAUGHT, "same", "slower", "undecided")
 """The right answers about a cheat whose results are right, or which computes them where its trick does not work."""
+
+
+FOR_GPU = ("side_streams", "graphs", "device_memory", "forged_waiting", "load_on_device", "triton_kernels")
+"""Families that need a GPU, in `cheats_on_gpu`."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,50 @@ other_load       poor_environment     attention        changed_process   harmles
 other_load       delayed_reference    sort_rows        changed_process   harmless
 """  # a task's size and dtype, by number, where they are not the first
 
+_ON_GPU = """
+kept_results     by_shape             rms_norm         fresh_inputs      caught
+kept_results     by_address           softmax          refilled_inputs   harmless
+kept_results     by_few_values        matmul           refilled_inputs   harmless
+kept_results     by_identity          attention        refilled_inputs   harmless
+counted_calls    honest_then_kept     rms_norm         fresh_inputs      caught
+counted_calls    kept_for_timers      matmul           fresh_inputs      harmless
+deferred_work    in_a_thread          matmul           copy_at_return    harmless
+deferred_work    lazy_tensor          attention        kind_of_result    caught
+forged_clock     device_events        attention        changed_process   harmless
+forged_judge     torch_comparisons    softmax          fresh_inputs      caught
+stolen_answers   from_gc              rms_norm         given_result      harmless
+skipped_work     tail_of_rows         softmax          another_shape     caught
+lower_precision  half_product         matmul           precision         caught
+lower_precision  bfloat16_softmax     softmax          precision         caught
+changed_inputs   zeroed_input         matmul           kept_inputs       caught
+assumed_values   without_maximum      softmax          other_values      caught
+other_load       spinning_threads     rms_norm         changed_process   harmless
+side_streams     not_waited_for       softmax          copy_at_return    harmless
+side_streams     half_not_waited_for  rms_norm         copy_at_return    harmless
+side_streams     launched_after_return matmul          copy_at_return    caught
+side_streams     own_current_stream   attention        changed_process   harmless
+graphs           stale_inputs         softmax          fresh_inputs      caught
+graphs           copied_each_second_call rms_norm      fresh_inputs      caught
+graphs           written_over         matmul           later_look        caught
+device_memory    by_checksum          softmax          refilled_inputs   harmless
+device_memory    by_storage_size      conv2d           fresh_inputs      caught
+device_memory    freed_memory         attention        fresh_inputs      caught
+device_memory    half_freed_memory    softmax          fresh_inputs      caught
+forged_waiting   nothing_waits        rms_norm         changed_process   harmless
+forged_waiting   nothing_waits_below  softmax          changed_process   harmless
+forged_waiting   events_of_a_hundredth matmul          changed_process   harmless
+load_on_device   spins_after_return   softmax          busy_device       harmless
+load_on_device   full_memory          matmul           taken_memory      harmless
+triton_kernels   tail_of_rows         softmax          another_shape     caught
+triton_kernels   no_mask              softmax          another_shape     caught
+triton_kernels   half_sums            rms_norm         precision         caught
+triton_kernels   tf32_product         matmul           precision         caught
+triton_kernels   divided_inner        matmul           another_shape     caught
+triton_kernels   half_of_the_tiles    matmul           fresh_inputs      caught
+triton_kernels   racing_sums          cross_entropy    fresh_inputs      caught
+triton_kernels   unset_sums           cross_entropy    fresh_inputs      caught
+"""
+
 _FOOLS = {
     "assertions_module": "judges that call torch.testing",
     "reference_code": "judges that call the reference later",
@@ -117,13 +165,13 @@ _FOOLS = {
 }  # who is fooled, where a naive check is not
 
 
-def cheats() -> Iterator[Cheat]:
-    """All planted cheats, by family."""
-    for row in _TABLE.strip().splitlines():
+def cheats(device: str = "cpu") -> Iterator[Cheat]:
+    """All planted cheats for a device, by family."""
+    for row in (_TABLE if device == "cpu" else _ON_GPU).strip().splitlines():
         family, name, problem, shown_by, answers = row.split()
         word, size, dtype = (*problem.split(":"), "0", "0")[:3]
-        task = TASKS[word]
+        task, folder = TASKS[word], "cheats_on_gpu" if family in FOR_GPU else "cheats"
         yield Cheat(
-            f"{FOLDER}/cheats/{family}.py:{name}", task, task.sizes[int(size)], task.dtypes[int(dtype)],
-            CAUGHT if answers == "caught" else HARMLESS, shown_by=shown_by, fools=_FOOLS.get(name, ""),
+            f"{FOLDER}/{folder}/{family}.py:{name}", task, task.sizes_on(device)[int(size)], task.dtypes[int(dtype)],
+            CAUGHT if answers == "caught" else HARMLESS, device=device, shown_by=shown_by, fools=_FOOLS.get(name, ""),
         )  # fmt: skip

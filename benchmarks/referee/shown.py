@@ -1,7 +1,8 @@
 """A naive check, which most cheats pass, and what shows that a cheat is one.
 
 Each function that shows it takes a cheat and tells whether it was found out. All run in a child of their own, since a
-cheat may change its process. Numbers are compared by functions that were bound before any cheat ran.
+cheat may change its process; a GPU is used there alone. Numbers are compared by functions that were bound before any
+cheat ran.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def refill(arrays: Iterable[Any], values: Iterable[Any]) -> None:
 def wide(result: Any) -> list[Any]:
     """A result, or each of several, as a new array of float64, or of whole numbers."""
     parts = result if isinstance(result, (tuple, list)) else [result]
-    plain = [each.double().numpy() if isinstance(each, torch.Tensor) else np.asarray(each) for each in parts]
+    plain = [each.double().cpu().numpy() if isinstance(each, torch.Tensor) else np.asarray(each) for each in parts]
     return [each.astype(np.int64 if each.dtype.kind == "i" else np.float64) for each in plain]
 
 
@@ -111,9 +112,16 @@ def _naive_seconds(function: Callable[..., Any], inputs: list[Any], before: list
         refill(inputs, before)
         begin = time.perf_counter()
         result = function(*inputs)
+        _wait(inputs)
         times.append(time.perf_counter() - begin)
     gc.enable()
     return sorted(times)[len(times) // 2], result
+
+
+def _wait(arrays: Iterable[Any]) -> None:
+    """Wait for the current stream, as events on it do."""
+    if any(getattr(each, "is_cuda", False) for each in arrays):
+        torch.cuda.current_stream().synchronize()
 
 
 def _naively_close(result: Any, expected: Any) -> bool:
@@ -176,7 +184,7 @@ def kind_of_result(case: Case) -> bool:
 
 def another_shape(case: Case) -> bool:
     """The other sizes of the task."""
-    return any(fresh_inputs(replace(case, size=size)) for size in case.task.sizes)
+    return any(fresh_inputs(replace(case, size=size)) for size in case.task.sizes_on(case.device))
 
 
 def other_values(case: Case) -> bool:
@@ -229,7 +237,9 @@ _WATCHED = (
     (time, "perf_counter perf_counter_ns monotonic monotonic_ns process_time"),
     (torch, "allclose isclose equal sub"),
     (torch.Tensor, "__sub__ sub allclose"),
-    (torch.cuda.Event, "elapsed_time"),
+    (torch.cuda, "synchronize"),
+    (torch._C, "_cuda_synchronize"),
+    (torch.cuda.Event, "elapsed_time synchronize"),
     (np, "allclose array_equal median"),
     (np.testing, "assert_allclose assert_array_equal"),
     (statistics, "median mean"),
@@ -241,8 +251,10 @@ _WATCHED = (
 
 def _state(case: Case) -> list[Any]:
     """What a cheat may change in its process."""
-    functions = [getattr(owner, name) for owner, names in _WATCHED for name in names.split()]
+    functions = [getattr(owner, name, None) for owner, names in _WATCHED for name in names.split()]
     machine = [os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0), torch.get_num_threads(), dict(os.environ)]
+    stream = torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0
+    machine.append(stream)
     python = [sys.getprofile(), threading.active_count(), sys.modules.get("torch.testing"), case.reference.__code__]
     return [*functions, *machine, *python]
 
@@ -272,6 +284,34 @@ def early_end(case: Case) -> bool:
         return os.waitpid(child, 0)[1] == 0
     case.function(*case.inputs().values())
     os._exit(3)
+
+
+def later_look(case: Case) -> bool:
+    """Results that are looked at after the last of eight calls."""
+    draws = [list(case.inputs(seed).values()) for seed in range(1, 9)]
+    expected = [case.reference(*copies(inputs)) for inputs in draws]
+    results = [case.function(*inputs) for inputs in draws]
+    return any(is_wrong(*pair) for pair in zip(results, expected, strict=True))
+
+
+def busy_device(case: Case) -> bool:
+    """A device that has work for more than 10 ms, though it was waited for at the return."""
+    for _ in range(3):
+        case.function(*case.inputs().values())
+        torch.cuda.synchronize()
+        time.sleep(0.01)
+        begin = perf_counter()
+        torch.cuda.synchronize()
+        if perf_counter() - begin > 0.01:
+            return True
+    return False
+
+
+def taken_memory(case: Case) -> bool:
+    """Less than a tenth of the device's memory is free after a call."""
+    case.function(*case.inputs().values())
+    free, whole = torch.cuda.mem_get_info()
+    return free < whole / 10
 
 
 def in_child(function: Callable[[Any], Any], case: Any) -> Any:

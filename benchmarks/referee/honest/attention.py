@@ -29,7 +29,9 @@ def by_einsum(q, k, v):
 
 def by_baddbmm(q, k, v):
     """The scale is a factor of the product."""
-    scores = torch.baddbmm(torch.zeros(()), q.float(), k.float().mT, beta=0, alpha=q.shape[-1] ** -0.5)
+    scores = torch.baddbmm(
+        q.new_zeros((), dtype=torch.float32), q.float(), k.float().mT, beta=0, alpha=q.shape[-1] ** -0.5
+    )
     return torch.bmm(scores.softmax(-1), v.float()).to(q.dtype)
 
 
@@ -53,8 +55,8 @@ def divided_last(q, k, v):
 
 def online(q, k, v):
     """One pass over blocks of keys, with sums rescaled when the maximum grows."""
-    highest = torch.full((*q.shape[:2], 1), -torch.inf)
-    total, weight = torch.zeros(q.shape), torch.zeros(*q.shape[:2], 1)
+    highest = torch.full((*q.shape[:2], 1), -torch.inf, device=q.device)
+    total, weight = (torch.zeros(*q.shape[:2], extent, device=q.device) for extent in (q.shape[2], 1))
     for keys, values in zip(k.float().split(64, 1), v.float().split(64, 1), strict=True):
         scores = q.float() @ keys.mT * q.shape[-1] ** -0.5
         higher = torch.maximum(highest, scores.amax(-1, keepdim=True))

@@ -35,7 +35,7 @@ def nine_products(x, weight):
     """One product of channels for each of nine places, added in float32."""
     height, width = x.shape[2:]
     around = functional.pad(x.float(), (1, 1, 1, 1))
-    total = torch.zeros(len(x), len(weight), height, width)
+    total = torch.zeros(len(x), len(weight), height, width, device=x.device)
     for i in range(3):
         for j in range(3):
             part = around[:, :, i : i + height, j : j + width]

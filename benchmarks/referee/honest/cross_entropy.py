@@ -7,8 +7,8 @@ from torch.nn import functional
 
 
 @functools.cache
-def _places(rows):
-    return torch.arange(rows)
+def _places(rows, device):
+    return torch.arange(rows, device=device)
 
 
 def in_float64(logits, targets):
@@ -27,9 +27,9 @@ def by_log_softmax(logits, targets):
 
 
 def by_index(logits, targets):
-    """Row numbers are kept by extent."""
+    """Row numbers are kept by extent and device."""
     wide = logits.float()
-    return (torch.logsumexp(wide, -1) - wide[_places(len(targets)), targets]).to(logits.dtype)
+    return (torch.logsumexp(wide, -1) - wide[_places(len(targets), targets.device), targets]).to(logits.dtype)
 
 
 def by_one_hot(logits, targets):

@@ -57,7 +57,7 @@ def in_threads(a, b):
 
 def split_inner(a, b):
     """Partial products over blocks of the inner extent, added in float32."""
-    total = torch.zeros(len(a), b.shape[1])
+    total = torch.zeros(len(a), b.shape[1], device=a.device)
     for left, right in zip(a.split(128, 1), b.split(128), strict=True):
         total += left.float() @ right.float()
     return total.to(a.dtype)

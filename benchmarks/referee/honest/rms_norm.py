@@ -13,8 +13,8 @@ def _scaled(x, weight, eps):
 
 
 @functools.cache
-def _ones(extent):
-    return torch.ones(extent, 1)
+def _ones(extent, device):
+    return torch.ones(extent, 1, device=device)
 
 
 @functools.cache
@@ -58,9 +58,9 @@ def in_threads(x, weight, eps=1e-6):
 
 
 def by_ones(x, weight, eps=1e-6):
-    """Squares added by a product with ones, which are kept by extent."""
+    """Squares added by a product with ones, which are kept by extent and device."""
     wide = x.float()
-    return (wide * torch.rsqrt(wide.square() @ _ones(x.shape[-1]) / x.shape[-1] + eps) * weight).to(x.dtype)
+    return (wide * torch.rsqrt(wide.square() @ _ones(x.shape[-1], x.device) / x.shape[-1] + eps) * weight).to(x.dtype)
 
 
 def column_major(x, weight, eps=1e-6):

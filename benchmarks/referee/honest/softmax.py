@@ -49,8 +49,8 @@ def in_chunks(x):
 
 def online(x):
     """One pass over blocks of columns, with sums rescaled when the maximum grows."""
-    highest = torch.full((len(x), 1), -torch.inf)
-    total = torch.zeros(len(x), 1)
+    highest = torch.full((len(x), 1), -torch.inf, device=x.device)
+    total = torch.zeros(len(x), 1, device=x.device)
     for part in x.float().split(256, -1):
         higher = torch.maximum(highest, part.amax(-1, keepdim=True))
         total = total * torch.exp(highest - higher) + torch.exp(part - higher).sum(-1, keepdim=True)

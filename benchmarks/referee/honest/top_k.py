@@ -36,8 +36,8 @@ def in_parts(x, k=16):
 
 def by_numpy(x, k=16):
     """By NumPy's partition."""
-    found = np.partition(x.float().numpy(), -k, axis=1)[:, -k:]
-    return torch.from_numpy(np.sort(found, axis=1)[:, ::-1].copy()).to(x.dtype)
+    found = np.partition(x.float().cpu().numpy(), -k, axis=1)[:, -k:]
+    return torch.from_numpy(np.sort(found, axis=1)[:, ::-1].copy()).to(x)
 
 
 def least_of_negatives(x, k=16):

@@ -267,7 +267,7 @@ class Examination:
             yield "layouts", replace(asked, layout=layout, seed=secrets.randbits(62))
         on_gpu = self.question.device != "cpu"  # a CPU takes minutes for so much
         wide = wide_extents(form, TorchDevice(self.question.device).free_bytes) if on_gpu else None
-        if wide is not None:
+        if wide is not None and replace(asked, extents=wide).nbytes <= self.question.arena_bytes:
             yield "more than 2^31 elements", replace(asked, extents=wide)
 
     def _smallest(self, fault: Fault, inputs: Inputs, more: Sequence[Inputs]) -> Fault:

@@ -1,0 +1,1 @@
+"""Planted cheats that need a GPU: a file for each family, of which each function is one."""
