@@ -45,12 +45,12 @@ _LEAST_BYTES = 1 << 30  # for a process with torch
 class TrialLimits:
     """The limits of a trial process.
 
-    `start_s` is for its start and for the import of the candidate, `call_s` for one block; `memory_bytes` is the most
-    that it may allocate, and None half of what is free.
+    `start_s` is for its start and for the import of the candidate, `call_s` for one block, of which the first may
+    compile the candidate; `memory_bytes` is the most that it may allocate, and None half of what is free.
     """
 
     start_s: float = 60.0
-    call_s: float = 20.0
+    call_s: float = 60.0
     memory_bytes: int | None = None
 
 
