@@ -295,11 +295,14 @@ def restore_environment(before: Mapping[str, str]) -> None:
 
 
 def leave_variables(names: Collection[str], beginnings: tuple[str, ...]) -> dict[str, str]:
-    """Take all variables out of the environment but those of these names and beginnings, which it gives."""
-    for name in set(os.environ) - set(names):
-        if not name.startswith(beginnings):
-            del os.environ[name]
-    return dict(os.environ)
+    """Take all variables out of the environment but those of these names and beginnings, which it gives.
+
+    These are set anew, so that a program that is started has them, whatever becomes of the memory where they were.
+    """
+    left = {name: text for name, text in os.environ.items() if name in names or name.startswith(beginnings)}
+    os.environ.clear()
+    os.environ.update(left)
+    return left
 
 
 def one_of_several() -> bool:

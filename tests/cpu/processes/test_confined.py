@@ -1,5 +1,6 @@
 """What is told where the system cannot confine a process; what a confined one reaches, tests of trials ask."""
 
+import os
 import subprocess
 import sys
 
@@ -31,9 +32,20 @@ asked.put(None)
 print(tried(lambda: os.open(sys.executable, os.O_WRONLY)))
 """
 
+WITH_A_PROGRAM = """
+import subprocess
+from triton_ops.processes import Child
 
-def told(program):
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+Child.confine([])
+subprocess.run(["env"])
+"""
+
+
+def told(program, **environment):
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={**os.environ, **environment}
+    )
+    return ran.stdout
 
 
 @pytest.mark.processes
@@ -47,3 +59,10 @@ def test_a_system_without_filters_and_landlock_tells_what_it_leaves_open():
 @pytest.mark.skipif(sys.platform != "linux", reason="needs seccomp and Landlock")
 def test_threads_that_run_already_open_no_sockets_and_are_told():
     assert told(WITH_A_THREAD).splitlines() == ["what threads do that it has already", "refused", "refused"]
+
+
+@pytest.mark.processes
+def test_a_program_that_is_started_has_the_variables_that_stay_and_no_others():
+    lines = told(WITH_A_PROGRAM, A_TEST="1", TMPDIR="/somewhere", LC_OF_A_TEST="é").splitlines()
+    assert {"TMPDIR=/somewhere", "LC_OF_A_TEST=é"} <= set(lines)
+    assert not any(line.startswith("A_TEST") for line in lines)
