@@ -41,7 +41,8 @@ _ALIGNMENT = 64  # bytes, of torch's memory on a CPU: a clone lies within so man
 _FAMILIES = ("CUDA_", "GOMP_", "KMP_", "MKL_", "NVIDIA_", "OMP_", "OPENBLAS_", "PYTORCH_", "TORCH")
 _MALLOC = {-1: (1 << 31) - 1, -3: 1 << 25}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD: fewer faults of pages, less noise
 _OF_NUMPY = {name for name in ITEM_BYTES if not name.startswith(("bfloat", "float8"))}
-_CACHES = ("CUDA_CACHE_PATH", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")  # of code, which others would run
+# Of code, which others would run.
+_CACHES = ("CUDA_CACHE_PATH", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR")
 _ENCODED = msgspec.msgpack.encode
 
 

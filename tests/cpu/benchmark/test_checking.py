@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -131,6 +132,41 @@ def by_listed(x):
     out = x.new_empty(x.shape)
     listed[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x.contiguous(), out, x.numel())
     return out
+"""
+
+
+COMPILED = """
+import ctypes
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy
+
+folder = Path(tempfile.mkdtemp())
+(folder / "source.cpp").write_text('''
+extern "C" void whole(const float *x, float *out, long n) { for (long i = 0; i < n; i++) out[i] = 2 * x[i]; }
+extern "C" void by_eights(const float *x, float *out, long n) {
+    for (long i = 0; i + 8 <= n; i += 8) for (long j = i; j < i + 8; j++) out[j] = 2 * x[j];
+}
+''')
+subprocess.run(["c++", "-shared", "-fPIC", "-o", folder / "built.so", folder / "source.cpp"], check=True)
+library = ctypes.CDLL(str(folder / "built.so"))
+
+
+def called(function, x):
+    x = numpy.ascontiguousarray(x)
+    out = numpy.zeros_like(x)
+    function(*(ctypes.c_void_p(each.ctypes.data) for each in (x, out)), ctypes.c_long(x.size))
+    return out
+
+
+def whole(x):
+    return called(library.whole, x)
+
+
+def by_eights(x):
+    return called(library.by_eights, x)
 """
 
 
@@ -314,6 +350,20 @@ def test_a_kernel_is_checked_by_the_function_that_launches_it(interpreted, tmp_p
     for found in interpreted(kernels_checked, tmp_path):
         assert (found.fault.kind, found.fault.shape) == ("result", "1x1")
         assert (found.fault.place.value, found.fault.place.right) == (2, 3)
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+def test_a_candidate_of_cpp_is_compiled_and_checked(files):
+    (files / "compiled.py").write_text(COMPILED)
+    (files / "reference.py").write_text("def double(x):\n    return 2 * x\n")
+    x = np.random.default_rng(0).random((16, 64), "float32")
+    wrong, right = (
+        check(f"compiled.py:{name}", "reference.py:double", args=(x,), seconds=seconds)
+        for name, seconds in (("by_eights", 20), ("whole", 1))
+    )
+    assert (wrong.fault.kind, wrong.fault.shape) == ("result", "1x1")
+    assert right.fault is None
 
 
 @pytest.mark.processes
