@@ -61,8 +61,11 @@ def ask(options: Namespace) -> int:
     rows: list[dict[str, Any]] = json.loads(options.out.read_text(encoding="utf-8"))["rows"] if known else []
     words = f"--ask {' '.join(options.ask)} --every {options.every} --jobs {options.jobs} --seconds {options.seconds:g}"
     words += f" --device {options.device}" + (" --together" if options.together else "")
-    how = {"device": options.device, "turns": not options.together}
-    for row in asked.rows(options.ask, options.every, options.jobs, options.seconds, rows, **how):
+    words += f" --only {options.only}" if options.only else ""
+    places = [one for bank in options.ask for one in asked.places_of(bank, options.every, options.device, options.only)]
+    before = {(row["bank"], row["place"]) for row in rows}
+    todo = [one for one in places if one not in before]
+    for row in asked.rows(todo, options.jobs, options.seconds, options.device, turns=not options.together):
         rows.append(row)
         print(f"{row['candidate']} {row['size']} {row['dtype']}: {row['text']}", flush=True)
         if options.out:
@@ -80,6 +83,7 @@ def main() -> int:
     wanted.add_argument("--ask", nargs="+", choices=asked.BANKS, help="banks of cases to ask the referee")
     parser.add_argument("--jobs", type=int, default=1, help="cases that are asked at once")
     parser.add_argument("--every", type=int, default=1, help="ask one of so many cases")
+    parser.add_argument("--only", default="", help="ask the cases whose candidate has this in its name")
     parser.add_argument("--resume", action="store_true", help="keep the answers that the file has")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the inputs")
     parser.add_argument("--together", action="store_true", help="measure on a GPU at the same time; times are rough")

@@ -6,11 +6,11 @@ import os
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from benchmarks.referee.cases import Case, even_cases, honest_cases
 from benchmarks.referee.planted import cheats
@@ -19,9 +19,17 @@ from triton_ops import check
 BANKS = {"cheats": cheats, "honest": honest_cases, "even": even_cases}
 
 
-def places_of(bank: str, every: int, device: str) -> list[int]:
-    """The places of cases in a bank; of several sizes in turn where not every one is asked."""
-    return [place for place, _ in enumerate(BANKS[bank](device)) if place % every == place // every % every]
+Asked: TypeAlias = tuple[str, int]
+"""A bank, and a place in it."""
+
+
+def places_of(bank: str, every: int, device: str, only: str = "") -> list[Asked]:
+    """The places of the cases of a bank whose candidate's name has `only` in it.
+
+    Where not every one is asked, those of several sizes come in turn.
+    """
+    places = ((place, case) for place, case in enumerate(BANKS[bank](device)) if only in case.candidate)
+    return [(bank, place) for place, _ in places if place % every == place // every % every]
 
 
 def row_of(bank: str, place: int, seconds: float, device: str) -> dict[str, Any]:
@@ -48,28 +56,18 @@ def row_of(bank: str, place: int, seconds: float, device: str) -> dict[str, Any]
     }
 
 
-def key_of(row: Mapping[str, Any]) -> str:
-    """What tells a row from the others."""
-    return f"{row['bank']} {row['place']}"
-
-
-def rows(
-    banks: Sequence[str], every: int, jobs: int, seconds: float, before: Sequence[Mapping[str, Any]],
-    device: str = "cpu", *, turns: bool = True,
-) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """The answers in the order in which they come, of so many processes at once; those of `before` are not asked again.
+def rows(todo: Sequence[Asked], jobs: int, seconds: float, device: str, *, turns: bool) -> Iterator[dict[str, Any]]:
+    """The answers in the order in which they come, of so many processes at once.
 
     Each process has CPUs of its own where there are enough. Without `turns` all measure on a GPU at the same time: that
     is for verdicts on results.
     """
-    context, known = get_context("spawn"), set(map(key_of, before))
+    context = get_context("spawn")
     cpus = sorted(os.sched_getaffinity(0))
     share, shares = len(cpus) // jobs, context.SimpleQueue()
     for job in range(jobs):
         shares.put(cpus[job * share : (job + 1) * share] or cpus)
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(shares, turns)) as pool:
-        places = [(bank, place) for bank in banks for place in places_of(bank, every, device)]
-        todo = [(bank, place) for bank, place in places if key_of({"bank": bank, "place": place}) not in known]
         for each in as_completed([pool.submit(row_of, *one, seconds, device) for one in todo]):
             yield each.result()
 

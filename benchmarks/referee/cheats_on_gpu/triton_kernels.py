@@ -105,7 +105,9 @@ def divided_inner(a, b):
 def half_of_the_tiles(a, b):
     """Each call computes every second tile of a buffer that is kept, and the next call the others."""
     key = len(a), b.shape[1], a.dtype
-    room, calls = _buffers.setdefault(key, [_product(a, b, _room(a, b)), 0])
+    if key not in _buffers:
+        _buffers[key] = [_product(a, b, _room(a, b)), 0]
+    room, calls = _buffers[key]
     _product(a, b, room, first=calls % 2, step=2)
     _buffers[key][1] += 1
     return room.clone()
