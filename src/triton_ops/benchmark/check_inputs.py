@@ -121,6 +121,11 @@ class Inputs:
         return sum(spec.nbytes for spec in self.form.specs(self.extents))
 
     @property
+    def is_as_asked(self) -> bool:
+        """Tell inputs as the question has them; halves of them may be new."""
+        return self.extents == self.form.extents and not self.layout and self.values not in VALUES
+
+    @property
     def has_floats(self) -> bool:
         """Tell whether a tensor holds floats."""
         return any("float" in spec.dtype for spec in self.form.specs(self.extents))
@@ -252,8 +257,9 @@ def _offset(bytes_: int) -> Callable[[TensorSpec, str], Any]:
     return made
 
 
-LAYOUTS: dict[str, Callable[[TensorSpec, str], Any]] = {
-    "padded rows": _padded, "transposed": _transposed,
+_STRIDED: dict[str, Callable[[TensorSpec, str], Any]] = {"padded rows": _padded, "transposed": _transposed}
+LAYOUTS = {
+    **_STRIDED,
     **{f"an address of {bytes_} bytes beyond one of 64": _offset(bytes_) for bytes_ in (2, 4, 8, 16)},
 }  # fmt: skip
 
@@ -266,6 +272,17 @@ def shapes_near(extents: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     for axis, extent in enumerate(extents):
         for other in (0, 1, extent - 1, extent + 1, prime_below(extent)):
             yield (*extents[:axis], other, *extents[axis + 1 :])
+
+
+def inputs_near(asked: Inputs, rng: random.Random) -> Iterator[Inputs]:
+    """Without end in turns: one extent smaller by one, other strides, and the inputs as they are.
+
+    Only one of other extents and one of other strides, since a candidate may compile for each.
+    """
+    extents, axis = list(asked.extents), rng.randrange(max(len(asked.extents), 1))
+    extents[axis : axis + 1] = [extent - 1 for extent in extents[axis : axis + 1]]
+    others = replace(asked, extents=tuple(extents)), replace(asked, layout=rng.choice([*_STRIDED])), asked
+    return itertools.cycle(others)
 
 
 def prime_below(extent: int) -> int:

@@ -6,7 +6,6 @@ a fault anywhere. What the reference refuses is left out, as is that of which it
 
 from __future__ import annotations
 
-import math
 import random
 import secrets
 import time
@@ -55,7 +54,7 @@ class Fault:
         shape: The shapes of the inputs, as they are typed.
         values: The sort of values; empty for those of the question.
         layout: How the inputs lie in memory; empty for as in the question.
-        timed: Whether it was a timed call.
+        timed: Whether it was a timed call, or one between those.
         place: The first element that is off, with what is allowed there; None where it is no matter of elements.
     """
 
@@ -201,7 +200,7 @@ class Examination:
         own = self._sides.by_name["reference"].run(drawn)
         if own.refused:
             raise _NoQuestionError(own.refused)
-        odd = inputs.values in VALUES or inputs.extents != inputs.form.extents
+        odd = not replace(inputs, layout="").is_as_asked
         odd_values = inputs.values in SPECIAL
         try:
             golden = [self.question.golden(each, _ODD_TIMES if odd else 1.0) for each in drawn]
@@ -229,35 +228,47 @@ class Examination:
 
         These begin when the inputs of the question have been tried, after the start of the processes.
         """
-        for form in self.question.forms:
-            end = math.inf
-            for what, inputs, *more in self._inputs(form):
-                is_asked = what == "as asked"
-                if time.monotonic() > end:
-                    break
-                try:
-                    fault = self.fault(inputs, *more)
-                except _NoQuestionError as error:
-                    if is_asked:
-                        raise TargetError(f"the reference, at {inputs.shape}: {error}") from error
-                    self.tried["refused by the reference"] += 1
-                    continue
-                self.tried[what] += 1
-                if is_asked and fault is None:
-                    self._sides.begin_twin()  # beside what follows
-                end = time.monotonic() + seconds if is_asked else end
-                if fault is None:
-                    continue
-                if fault.kind == "raised" and not is_asked:
-                    self.refused.append(str(fault))
-                    continue
-                return self._smallest(fault, inputs, more)
+        return next(filter(None, (self._fault_at(form, seconds) for form in self.question.forms)), None)
+
+    def _fault_at(self, form: Form, seconds: float) -> Fault | None:
+        asked = Inputs(form, form.extents, secrets.randbits(62))
+        try:
+            fault = self.fault(asked)
+        except _NoQuestionError as error:
+            raise TargetError(f"the reference, at {asked.shape}: {error}") from error
+        self.tried["as asked"] += 1
+        if fault is not None:
+            return self._smallest(fault, asked)
+        self._sides.begin_twin()  # beside what follows
+        end = time.monotonic() + seconds
+        for what, *inputs in self._beside(asked):
+            if time.monotonic() > end:
+                break
+            if fault := self._fault_of(what, *inputs):
+                return self._smallest(fault, *inputs)
         return None
 
-    def _inputs(self, form: Form) -> Iterator[tuple[Any, ...]]:
-        """What is tried, in words, and the inputs of a block."""
-        asked = Inputs(form, form.extents, secrets.randbits(62))
-        yield "as asked", asked
+    def fault_between(self, inputs: Sequence[Inputs]) -> Fault | None:
+        """The fault of a block between timed ones."""
+        fault = self._fault_of("between timed calls", *inputs)
+        return None if fault is None else replace(fault, timed=True)
+
+    def _fault_of(self, what: str, *inputs: Inputs) -> Fault | None:
+        """The fault of a block of which it is told `what` was tried; none where it may be refused, and is."""
+        try:
+            fault = self.fault(*inputs)
+        except _NoQuestionError:
+            self.tried["refused by the reference"] += 1
+            return None
+        self.tried[what] += 1
+        if fault is None or fault.kind != "raised" or inputs[0].is_as_asked:
+            return fault
+        self.refused.append(str(fault))
+        return None
+
+    def _beside(self, asked: Inputs) -> Iterator[tuple[Any, ...]]:
+        """What is tried beside the question, in words, and the inputs of a block."""
+        form = asked.form
         yield "the same again, in part", asked, *(replace(asked, values=each) for each in RENEWED), asked
         for values in VALUES if asked.has_floats else ():
             yield "sorts of values", replace(asked, values=values, seed=secrets.randbits(62))
@@ -270,7 +281,7 @@ class Examination:
         if wide is not None and replace(asked, extents=wide).nbytes <= self.question.arena_bytes:
             yield "more than 2^31 elements", replace(asked, extents=wide)
 
-    def _smallest(self, fault: Fault, inputs: Inputs, more: Sequence[Inputs]) -> Fault:
+    def _smallest(self, fault: Fault, inputs: Inputs, *more: Inputs) -> Fault:
         """The fault at the smallest extents that halving finds."""
         found = {inputs.extents: fault}
 

@@ -4,6 +4,9 @@ A round draws a block of inputs that no call has had. The time of a block is the
 given away until the results are in its own memory, less the least time of a block that computes nothing. Every result
 is judged by the reference process's for the same inputs, and one of eight, which nobody can foresee, by the reference
 in higher precision.
+
+Between some rounds is a block that is judged and not timed. The candidate cannot know it before it sees the inputs: as
+many as in a timed block, of nearby extents, other strides, or the last ones again.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from triton_ops.backend import Arguments
-from triton_ops.benchmark.check_inputs import Inputs
+from triton_ops.benchmark.check_inputs import Inputs, inputs_near
 from triton_ops.benchmark.trial import BlockResult, TrialProcess
 from triton_ops.timing import Arm, DuelOutcome, DuelPolicy, HostTimer, Interval, Rounds, Sampler
 
@@ -31,6 +34,7 @@ _BLOCK_MS, _MOST_BLOCK_MS, _MOST_CALLS = 6.0, 150.0, 256
 _FIRST_BLOCKS, _ECHOES = 3, 4
 _BESIDE = 1.1  # of the time that the candidate's process says: a larger one was spent outside of the calls
 _ONE_OF = 8
+_MOST_BETWEEN = 6  # rounds, from a block that is not timed to the next
 
 
 class FaultError(Exception):
@@ -126,17 +130,28 @@ class Race:
         )  # fmt: skip
 
 
-class TimedRounds:
-    """Rounds at one shape; `judge` says what is wrong with a block, of which some results are judged `golden`."""
+class Judge(Protocol):
+    """Says what is wrong with blocks; None if nothing is."""
 
-    def __init__(
-        self, sides: Sides, asked: Inputs, device: str, arena_bytes: int,
-        judge: Callable[[Sequence[Arguments], BlockResult, BlockResult, Sequence[int]], Any],
-    ) -> None:  # fmt: skip
+    def timed_fault(
+        self, asked: Inputs, block: Sequence[Arguments], found: BlockResult, own: BlockResult, golden: Sequence[int]
+    ) -> Any:
+        """Of the candidate's results beside the reference's own; some calls are judged `golden`, too."""
+
+    def fault_between(self, inputs: Sequence[Inputs]) -> Any:
+        """Of these inputs, which both sides run."""
+
+
+class TimedRounds:
+    """Rounds at one shape, whose results are judged."""
+
+    def __init__(self, sides: Sides, asked: Inputs, device: str, arena_bytes: int, judge: Judge) -> None:
         self._sides, self._asked, self._device, self._judge = sides, asked, device, judge
-        self._fits = max(1, arena_bytes // max(1, asked.nbytes))
+        self._fits = max(1, arena_bytes // max(1, 2 * asked.nbytes))  # padded rows take more
         self._turns: dict[str, int] = defaultdict(int)
         self._turn, self._block, self._results = 0, list[Arguments](), dict[str, BlockResult]()
+        self._near, self._due = inputs_near(asked, random.Random(secrets.randbits(64))), 1
+        self._inputs = list[Inputs]()
         self._times: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self._calls, self._echo_ns, self._moved_bytes = 1, 0, asked.nbytes
 
@@ -180,8 +195,16 @@ class TimedRounds:
         self._check()
 
     def _renew(self) -> None:
-        seeds = (secrets.randbits(62) for _ in range(self._calls))
-        self._block = [replace(self._asked, seed=seed).made(self._device) for seed in seeds]
+        self._inputs = [replace(self._asked, seed=secrets.randbits(62)) for _ in range(self._calls)]
+        self._block = [each.made(self._device) for each in self._inputs]
+
+    def _between(self) -> None:
+        """Sometimes, before a round, a block that is not timed."""
+        if self._turn >= self._due:
+            self._due = self._turn + 1 + secrets.randbelow(_MOST_BETWEEN)
+            near = next(self._near)
+            if fault := self._judge.fault_between([replace(near, seed=each.seed) for each in self._inputs]):
+                raise FaultError(fault)
 
     def _taken(self, name: str, count: int) -> list[float]:
         """Samples of a side, of which the first to come in a round draws its inputs."""
@@ -191,6 +214,7 @@ class TimedRounds:
             if self._turns[name] > self._turn:
                 self._check()
                 self._turn = self._turns[name]
+                self._between()
                 self._renew()
             wall_ns, inside_ns = self._time_ns(name)
             self._times[name].append((wall_ns, inside_ns))
@@ -209,7 +233,8 @@ class TimedRounds:
         """Judge the results of the block that was run last."""
         if {"reference", "candidate"} <= self._results.keys():
             golden = [place for place in range(len(self._block)) if secrets.randbelow(_ONE_OF) == 0]
-            if fault := self._judge(self._block, self._results["candidate"], self._results["reference"], golden):
+            found, own = self._results["candidate"], self._results["reference"]
+            if fault := self._judge.timed_fault(self._asked, self._block, found, own, golden):
                 raise FaultError(fault)
         self._results.clear()
 

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -323,8 +322,7 @@ def _races(question: Question, examination: Examination, sides: Sides) -> list[R
 
     def race(form: Form) -> Race:
         asked = Inputs(form, form.extents, 0)
-        judge = partial(examination.timed_fault, asked)
-        return TimedRounds(sides, asked, question.device, question.arena_bytes, judge).run(seconds)
+        return TimedRounds(sides, asked, question.device, question.arena_bytes, examination).run(seconds)
 
     sides.begin_twin()
     races = [race(form) for form in question.forms]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from triton_ops.benchmark.check_inputs import (
     VALUES,
     Form,
     Inputs,
+    inputs_near,
     prime_below,
     shapes_near,
     smallest,
@@ -123,6 +125,24 @@ def test_extents_near_have_none_one_primes_and_the_edges_of_tiles():
     near = list(shapes_near((256, 1024)))
     assert {(1, 1), (17, 31), (65, 127), (0, 1024), (256, 1), (255, 1024), (256, 1025), (256, 1021)} <= set(near)
     assert near[0] == (1, 1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_inputs_near_have_other_extents_then_other_strides_and_then_come_again(seed):
+    form = Form.of_arguments(Arguments((TensorSpec((9, 16), "float32"),)))
+    asked = Inputs(form, form.extents, 3)
+    near = inputs_near(asked, random.Random(seed))
+    smaller, strided, again, smaller_again = (next(near) for _ in range(4))
+    assert smaller.extents in ((8, 16), (9, 15))
+    assert strided.made("cpu").positional[0].stride() != asked.made("cpu").positional[0].stride()
+    assert (again, smaller_again) == (asked, smaller)
+    assert [each.is_as_asked for each in (smaller, strided, again)] == [False, False, True]
+
+
+def test_inputs_near_a_form_without_extents_are_of_other_strides_alone():
+    form = Form.of_arguments(Arguments((TensorSpec((3, 2), "float32"),)))
+    near = inputs_near(Inputs(form, form.extents, 0), random.Random(0))
+    assert [next(near).extents for _ in range(3)] == [()] * 3
 
 
 @pytest.mark.parametrize(("extent", "prime"), [(1024, 1021), (4, 3), (3, 2), (2, 1), (1, 1)])

@@ -58,6 +58,14 @@ kept = {}
 def keeps(x):
     return kept.setdefault(x.shape, x.softmax(-1))
 
+calls = 0
+
+def strides_when_alone(x):
+    global calls
+    calls += 1
+    usual = calls <= 28 or x.stride() == (64, 1)
+    return x.softmax(-1) if usual else torch.zeros(x.shape)
+
 def loses_nan(x):
     return x.nan_to_num().softmax(-1)
 
@@ -324,6 +332,13 @@ def test_a_wrong_candidate_has_a_verdict_with_the_reason(files, name, kind, text
     found = asked(name, seconds=20)
     assert (found.verdict, found.fault.kind) == ("wrong", kind)
     assert text in found.fault.text
+
+
+@pytest.mark.processes
+def test_what_is_right_alone_and_among_calls_that_are_timed_only_on_usual_strides_is_found(files):
+    found = asked("strides_when_alone", "softmax", torch.rand(64, 64), seconds=20)  # before that are 27 calls
+    assert (found.fault.kind, found.fault.shape, found.fault.timed) == ("result", "63x63", True)
+    assert found.tried[-1] == "between timed calls: 1"
 
 
 @pytest.mark.processes
