@@ -174,12 +174,12 @@ class Place:
         self.copy: Callable[[int, int, int], object] = ctypes.memmove
         if self.on_gpu:
             self.gpu = TorchDevice(device).raw_memory(_library("torch"))
-            self.copy = self.gpu.copier()
+            self.copy, self._wait = self.gpu.copier(), self.gpu.waiter()
 
     def wait(self) -> None:
-        """Wait for the device."""
-        if self.on_gpu:
-            _library("torch").cuda.synchronize(self.device)
+        """Wait for the device by its driver, since a candidate may have replaced torch's own function."""
+        if self.on_gpu and self._wait():
+            _library("torch").cuda.synchronize(self.device)  # raises what the driver has refused
 
     def holds(self, value: Any) -> bool:
         """Tell whether a value is a tensor or an array in this memory."""

@@ -214,6 +214,10 @@ class Nvidia:
         copy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
         return lambda target, source, count: _check(copy(target, source, count, None)) if count else None
 
+    def waiter(self) -> Callable[[], int]:
+        """A function that waits for all work on the current GPU, and gives the driver's error, 0 if there is none."""
+        return ctypes.CDLL(_LIBCUDA).cuCtxSynchronize
+
 
 # Devices, through libcuda
 
