@@ -1,17 +1,13 @@
-"""What do winners of one draw and of several contents lose on draws that nobody tuned for, and what do several configs?
+"""What do winners of one draw and of several contents lose on draws that nobody tuned for?
 
     mkdir -p /tmp/engines/site-packages && tar xzf engines.tgz -C /tmp/engines/site-packages   # of `engine_files`
     PYTHONPATH=src:serving:/tmp/engines/site-packages python -m benchmarks.tuning.contents_gpu --out FILE
 
 `grouped_matmul`, and vLLM's kernel of experts by its own launcher, are tuned on one draw, as a tune does without
 contents, and over the six contents of `AMOUNTS`, in three times the seconds. The finalists of both tunes then run side
-by side on draws of the six kinds, first with seeds by which bodies are chosen, then with others. The regret of a config
-on a draw is the share by which it is slower than the fastest of them there, by kind, rows of the largest group, and
-draw; `over_default` is the largest of its times over the default's.
-
-`bodies` are what `Bodies.of` makes of the draws for choosing: at most four configs, and the statistic whose ranges say
-which one to take; `one body` is the same with one config. Nothing here runs them: their regret is that of the measured
-times. `bodies at best` is that of a rule that never errs; `choice_us` is what a choice by a known number takes.
+by side on draws of the six kinds with other seeds. The regret of a config on a draw is the share by which it is slower
+than the fastest of them there, by kind, rows of the largest group, and draw; `over_default` is the largest of its times
+over the default's.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ import random
 import statistics
 import tempfile
 import time
-import timeit
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -42,7 +37,6 @@ from triton_ops.tuner import Silent
 from triton_ops_kernels.grouped_matmul import operation
 from triton_ops_kernels.grouped_matmul.problems import PROBLEMS
 from triton_ops_serving import experts
-from triton_ops_serving.bodies import Bodies, statistics_of
 from triton_ops_serving.kernels import Served
 from triton_ops_serving.model import Model
 
@@ -51,11 +45,11 @@ NAMES = (
     "qwen3-30b-up-prefill", "deepseek-v3-up-prefill", "qwen3-30b-up-decode", "vllm-moe-4096", "vllm-moe-1024",
     "vllm-moe-64",
 )  # fmt: skip
-CHOOSING, HELD_OUT, ROUNDS, MOST = tuple(range(11, 188, 11)), (1202, 1303, 1404, 1505), 9, 12
+HELD_OUT, ROUNDS, MOST = (1202, 1303, 1404, 1505), 9, 12
 # A pair of events resolves 1 us, and medians of nine launches of 50 us differed by 5 % between runs of one draw.
 SHORT_MS, SHORT_ROUNDS = 0.2, 45
-Row = tuple[str, dict[str, int], dict[Config, float]]
-"""Kind and statistics of a draw, with the milliseconds of each config there."""
+Row = tuple[str, int, dict[Config, float]]
+"""Kind of a draw and rows of its largest group, with the milliseconds of each config there."""
 
 
 def routed(kind: str, amount: float, arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -111,16 +105,14 @@ class Case:
                 cache_dir=folder, device=self.device, transfer=False, force=True, listener=Silent(),
             )  # fmt: skip
 
-    def times_on_draws(self, configs: Sequence[Config], seeds: Sequence[int], until_s: float) -> list[Row]:
-        """The draws of each kind with these seeds; those of the first two, and of others begun before `until_s`."""
+    def times_on_draws(self, configs: Sequence[Config], until_s: float) -> list[Row]:
+        """Draws of each kind: those of the first two seeds, and of others begun before `until_s`."""
         own = self.operation.materialise(self.operation.problem(self.shape, self.dtype), self.device).keyword
         executables = {config: self.operation.kernel.compile(config, Arguments(keyword=own)) for config in configs}
-        names = {"BLOCK_M", "BLOCK_SIZE_M"}
-        heights = sorted({int(str(each[name])) for each in configs for name in names.intersection(each)})
         timer: Timer = HostTimer() if self.device == "cpu" else EventTimer(self.device, cache="flushed")
         rng, rows = random.Random(0), list[Row]()
-        for seed, (kind, content) in itertools.product(seeds, self.contents.items()):
-            if time.monotonic() > until_s and seed not in seeds[:2]:
+        for seed, (kind, content) in itertools.product(HELD_OUT, self.contents.items()):
+            if time.monotonic() > until_s and seed not in HELD_OUT[:2]:
                 break
             ((_, _, values),) = Contents([(1, content)], held_out=0).drawn(own, seed)
             arguments = Arguments(keyword={**own, **values})
@@ -133,8 +125,8 @@ class Case:
             for _ in range(SHORT_ROUNDS if first_ms < SHORT_MS else ROUNDS):
                 for config in rng.sample(list(configs), len(configs)):
                     times[config] += rounds.sample(samplers[config], 1)
-            known = statistics_of(self.sizes(arguments.keyword).tolist(), heights)
-            rows.append((kind, known, {one: statistics.median(each) for one, each in times.items()}))
+            largest = int(self.sizes(arguments.keyword).max())
+            rows.append((kind, largest, {one: statistics.median(each) for one, each in times.items()}))
         return rows
 
 
@@ -147,14 +139,13 @@ def _tokens_of_experts(arguments: Mapping[str, Any]) -> Any:
     return arguments["chosen"].flatten().bincount()
 
 
-def regrets(rows: Sequence[Row], rule: Callable[[Row], Config], default: Config) -> dict[str, Any]:
-    """Mean and largest regret of what a rule takes on the draws, and the largest time over the default's."""
-    choices = [(row, row[2][rule(row)]) for row in rows]
-    shares = [ms / min(times.values()) - 1 for (_, _, times), ms in choices]
+def regrets(rows: Sequence[Row], config: Config, default: Config) -> dict[str, Any]:
+    """Mean and largest regret of a config on the draws, and the largest time over the default's."""
+    shares = [times[config] / min(times.values()) - 1 for _, _, times in rows]
     return {
         "mean": statistics.fmean(shares), "worst": max(shares),
-        "over_default": max(ms / times[default] for (_, _, times), ms in choices),
-        "by_draw": [[kind, each["largest"], share] for (kind, each, _), share in zip(rows, shares, strict=True)],
+        "over_default": max(times[config] / times[default] for _, _, times in rows),
+        "by_draw": [[kind, largest, share] for (kind, largest, _), share in zip(rows, shares, strict=True)],
     }  # fmt: skip
 
 
@@ -171,9 +162,7 @@ def measured(name: str, seconds: float, limit_s: float) -> tuple[dict[str, Any],
         raced = [trial for trial in each.trials if trial.ok and trial.final is not None]
         finalists += [trial.config for trial in sorted(raced, key=lambda trial: trial.best_measurement.median_ms)]
     configs = list(dict.fromkeys([*winners.values(), *finalists]))[:MOST]
-    now_s = time.monotonic()
-    ends_s = {CHOOSING: now_s + 0.6 * (until_s - now_s), HELD_OUT: until_s}
-    choosing, rows = (case.times_on_draws(configs, *each) for each in ends_s.items())
+    rows = case.times_on_draws(configs, until_s)
     about = {
         "problem": name, "note": list(over.notes), "seconds": [each.elapsed_s for each in tunes.values()],
         "trials": [len(each.trials) for each in tunes.values()],
@@ -181,43 +170,21 @@ def measured(name: str, seconds: float, limit_s: float) -> tuple[dict[str, Any],
     times = {
         "winners": {what: configs.index(config) for what, config in winners.items()},
         "configs": [dict(each) for each in configs],
-        "rows": [[(*each[:2], [*each[2].values()]) for each in part] for part in (choosing, rows)],
+        "rows": [(*each[:2], [*each[2].values()]) for each in rows],
     }  # fmt: skip
     return about, times
 
 
 def judged(times: Mapping[str, Any]) -> dict[str, Any]:
-    """The regret of winners and of bodies, by the times on all draws."""
+    """The regret of winners, by the times on all draws."""
     configs = [Config(each) for each in times["configs"]]
-    choosing, rows = (
-        [(kind, known, dict(zip(configs, ms, strict=True))) for kind, known, ms in part] for part in times["rows"]
-    )
+    rows = [(kind, largest, dict(zip(configs, ms, strict=True))) for kind, largest, ms in times["rows"]]
     winners = {what: configs[at] for what, at in times["winners"].items()}
-    default = winners["default"]
-    draws = [row[1:] for row in choosing]
-    one, bodies = (Bodies.of(draws, default, most) for most in (1, 4))
-    rules: dict[str, Callable[[Row], Config]] = {what: partial(_always, each) for what, each in winners.items()}
-    rules |= {"one body": partial(_of_statistics, one), "bodies": partial(_of_statistics, bodies)}
-    rules["bodies at best"] = partial(_best, bodies.configs)
     return {
-        "configs": len(configs), "draws": [len(choosing), len(rows)],
+        "configs": len(configs), "draws": len(rows),
         "winners": {what: str(config) for what, config in winners.items()},
-        "statistic": bodies.statistic, "ends": bodies.ends[:-1], "bodies": [str(each) for each in bodies.configs],
-        "choice_us": 1e6 * min(timeit.repeat(partial(bodies.place, 500), number=10_000)) / 10_000,
-        "regrets": {what: regrets(rows, each, default) for what, each in rules.items()},
+        "regrets": {what: regrets(rows, config, winners["default"]) for what, config in winners.items()},
     }  # fmt: skip
-
-
-def _always(config: Config, _row: Row) -> Config:
-    return config
-
-
-def _of_statistics(bodies: Bodies, row: Row) -> Config:
-    return bodies.config(row[1])
-
-
-def _best(bodies: Sequence[Config], row: Row) -> Config:
-    return min(bodies, key=row[2].__getitem__)
 
 
 def main() -> None:
