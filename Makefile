@@ -55,7 +55,7 @@ install: $(READY)  ## Make .venv, if it is not there or older than what it is ma
 # in .py and are no Python, so what compileall answers is not asked.
 $(STAMP): WHAT := --group dev --editable '.[cli,gpu,tune,docs]' --editable ./serving
 $(DEMO_STAMP): WHAT := --editable '.[cli,tune,compile]'
-$(EXTRAS_STAMP): WHAT := --editable '.[optuna,ray]'
+$(EXTRAS_STAMP): WHAT := optuna --editable '.[ray]'
 $(EXTRAS_STAMP): $(EXTRAS)/.beside
 $(STAMP) $(DEMO_STAMP) $(EXTRAS_STAMP): %/.installed: pyproject.toml serving/pyproject.toml constraints.txt
 	@set -e; begun=$$(date +%s); echo "installing into $*: $(WHAT)"; \

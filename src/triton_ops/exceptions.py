@@ -242,7 +242,7 @@ class SettingsError(TritonKernelError, ValueError):
 
 
 _EXTRAS = {
-    "cli": ("rich", "typer"), "compile": ("triton",), "mcp": ("mcp",), "optuna": ("optuna",), "ray": ("ray",),
+    "cli": ("rich", "typer"), "compile": ("triton",), "mcp": ("mcp",), "ray": ("ray",),
     "torch": ("torch",), "tune": ("numpy", "scipy", "threadpoolctl"),
 }  # fmt: skip
 INSTALL = {package: f"pip install 'triton-ops[{extra}]'" for extra, packages in _EXTRAS.items() for package in packages}

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.extras import parameters
 from tests.strategies import compiled, constraints, examples, spaces, trials
 from triton_ops.search import UsesPreviews, make_searcher
 from triton_ops.search.searchers import SEARCHERS
@@ -25,7 +24,7 @@ def large_spaces(draw):
     return ConfigSpace(axes, tuple(draw(st.lists(constraints(list(axes)), max_size=1))))
 
 
-@pytest.mark.parametrize("name", parameters(SEARCHERS, "optuna"))
+@pytest.mark.parametrize("name", SEARCHERS)
 def test_the_searchers_with_priors_use_previews(name):
     assert isinstance(make_searcher(name, PLAIN), UsesPreviews) == (name in PREVIEWING)
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.extras import parameters
 from tests.strategies import examples, spaces, trials
 from triton_ops.exceptions import SettingsError
 from triton_ops.search import Search, make_searcher
@@ -14,7 +13,7 @@ from triton_ops.search.searchers import SEARCHERS
 from triton_ops.space import ConfigSpace, Constraint, IntRange
 from triton_ops.values import Measurement, Status, Trial
 
-every_searcher = pytest.mark.parametrize("name", parameters(SEARCHERS, "optuna"))
+every_searcher = pytest.mark.parametrize("name", SEARCHERS)
 sizes = st.lists(st.integers(0, 40), min_size=1, max_size=5)
 
 HUGE = {f"T{axis}": IntRange(0, 9) for axis in range(9)}  # 10^9 configs

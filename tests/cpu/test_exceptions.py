@@ -191,7 +191,7 @@ def packages(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("optuna", "pip install 'triton-ops[optuna]'"), ("optuna.samplers", "pip install 'triton-ops[optuna]'"),
+        ("ray", "pip install 'triton-ops[ray]'"), ("ray.util", "pip install 'triton-ops[ray]'"),
         ("scipy.linalg", "pip install 'triton-ops[tune]'"), ("pynvml", "pip install nvidia-ml-py"),
         ("unheard.of", "pip install unheard"),
         ("torch", "pip install 'triton-ops[torch]', or the torch build of your platform"),
@@ -223,11 +223,11 @@ def test_of_an_extra_the_first_package_that_is_missing_is_told(packages):
 
 
 def test_a_package_that_was_hidden_since_is_missing(packages, monkeypatch):
-    packages("optuna")
-    monkeypatch.delitem(exceptions.sys.modules, "optuna", raising=False)
-    assert MissingDependencyError.of_extra("optuna", "a search") is None
-    monkeypatch.setitem(exceptions.sys.modules, "optuna", None)
-    assert MissingDependencyError.of_extra("optuna", "a search").name == "optuna"
+    packages("ray")
+    monkeypatch.delitem(exceptions.sys.modules, "ray", raising=False)
+    assert MissingDependencyError.of_extra("ray", "a search") is None
+    monkeypatch.setitem(exceptions.sys.modules, "ray", None)
+    assert MissingDependencyError.of_extra("ray", "a search").name == "ray"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class TuneOptions:
         str, "--effort", "expected, race, quick, full or exhaustive; default TRITON_OPS_EFFORT or quick.", "WORD"
     ))  # fmt: skip
     search: searches.AnySearch | None = field(default=None, metadata=_typed(
-        str, "--search", "auto, ranked, random, exhaustive, local, coordinate, optuna; default by effort.", "WORD"
+        str, "--search", "auto, ranked, random, exhaustive, local, coordinate; default by effort.", "WORD"
     ))  # fmt: skip
     trials: int | None = field(default=None, metadata=_typed(int, "--trials", "Most trials; default by effort.", "N"))
     budget_s: float | None = field(default=None, metadata=_typed(

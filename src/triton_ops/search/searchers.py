@@ -182,7 +182,6 @@ SEARCHERS: dict[str, tuple[str, str]] = {
     "local": ("coordinate", "LocalSearch"),
     "coordinate": ("coordinate", "CoordinateDescent"),
     "coordinate-all": ("coordinate", "in_all_directions"),
-    "optuna": ("optuna_search", "OptunaSearch"),
 }  # name to module and maker; a module is imported when its searcher is made, since some need large packages
 _USES_PRIORS = ("auto", "ranked")  # the searchers that take priors
 _IMPORTED_LATE = ("triton_ops.search.auto", "scipy.linalg", "scipy.optimize", "scipy.special", "threadpoolctl")

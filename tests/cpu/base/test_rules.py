@@ -218,18 +218,18 @@ def test_threads_of_openmp_that_python_has_not_begun_are_noted_before_a_fork(mon
 @pytest.mark.parametrize(
     ("error", "why", "how"),
     [
-        (ModuleNotFoundError("no", name="optuna"), "is not installed", "pip install"),
-        (ModuleNotFoundError("no", name="optuna.samplers"), "is not installed", "pip install"),
+        (ModuleNotFoundError("no", name="ray"), "is not installed", "pip install"),
+        (ModuleNotFoundError("no", name="ray.samplers"), "is not installed", "pip install"),
         (
             ModuleNotFoundError("no", name="other"),
             "cannot be imported: ModuleNotFoundError: no",
-            "install optuna again",
+            "install ray again",
         ),
-        (RuntimeError("broken"), "cannot be imported: RuntimeError: broken", "install optuna again"),
+        (RuntimeError("broken"), "cannot be imported: RuntimeError: broken", "install ray again"),
     ],
 )
 def test_a_package_that_is_not_there_and_one_that_is_broken_have_other_reasons(error, why, how):
-    reason, step = host._failure("optuna", error)
+    reason, step = host._failure("ray", error)
     assert reason == why
     assert step.startswith(how)
 

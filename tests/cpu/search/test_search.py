@@ -505,16 +505,3 @@ for search, space in (("random", wide), ("auto", small), (lambda space, seed: No
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False", "False", "True"]
-
-
-@pytest.mark.extras("optuna")
-def test_optuna_gets_numbers_as_an_order_in_whatever_order_they_are_listed():
-    import optuna
-
-    space = ConfigSpace({"A": [64, 16, 32, 128], "B": ["x", "y"]})
-    searcher = make_searcher("optuna", space, 1)
-    assert isinstance(searcher._axes["A"], optuna.distributions.IntDistribution)
-    assert isinstance(searcher._axes["B"], optuna.distributions.CategoricalDistribution)
-    search(searcher, 8, lambda config: config["A"])
-    told = {trial.params["A"]: trial.value for trial in searcher._study.trials if trial.value is not None}
-    assert told == {place: math.log(value) for place, value in enumerate([16, 32, 64, 128])}
