@@ -60,6 +60,22 @@ def doubled(x):
     double[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel())
     return out
 """
+OLD = """
+def softmax(x):
+    for _ in range(20):
+        x.softmax(-1)
+    return x.softmax(-1)
+"""
+NEW = """
+def softmax(x):
+    result = x.softmax(-1)
+    result[:, x.shape[1] // 8 * 8 :] = 0
+    return result
+
+
+def once(x):
+    return x.softmax(-1)
+"""
 UNMASKED = """
 import triton
 import triton.language as tl
@@ -103,9 +119,9 @@ class Agent:
 
 @contextmanager
 def serving(folder):
-    (folder / "functions.py").write_text(SOFTMAX)
-    (folder / "kernels.py").write_text(KERNELS)
-    (folder / "unmasked.py").write_text(UNMASKED)
+    texts = {"functions": SOFTMAX, "kernels": KERNELS, "unmasked": UNMASKED, "old": OLD, "new": NEW}
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(text)
     (folder / "json.py").write_text("raise SystemExit('a file of the user')")
     words = ["-P", "-m", "triton_ops", "mcp"]
     environment = {**os.environ, "TRITON_OPS_CACHE_DIR": str(folder / "cache")}
@@ -135,6 +151,28 @@ def test_a_function_of_numpy_is_tuned_and_then_recalled(agent):
     found = agent.call("tune", **asked, device="cpu")
     assert (found["kind"], found["best_config"], found["from_cache"]) == ("triton-ops tune", {"rows": 256}, False)
     assert agent.call("tune", **asked, device="cpu")["from_cache"]
+
+
+async def judged(agent, *candidates):
+    """The documents of checks that run at the same time."""
+    found = {}
+
+    async def ask(candidate):
+        asked = {"reference": "old.py:softmax", "shape": "64x200", "device": "cpu"}
+        found[candidate] = (await agent.asked("check", candidate=f"new.py:{candidate}", **asked)).structured_content
+
+    async with anyio.create_task_group() as calls:
+        for candidate in candidates:
+            calls.start_soon(ask, candidate)
+    return found
+
+
+def test_a_wrong_candidate_and_a_right_one_are_judged_at_the_same_time(agent):
+    found = agent.portal.call(judged, agent, "softmax", "once")
+    wrong, right = found["softmax"], found["once"]
+    assert (wrong["kind"], wrong["verdict"], wrong["fault"]["shape"]) == ("triton-ops check", "wrong", "1x1")
+    assert (right["fault"], right["candidate"]) == (None, "new.py:once")
+    assert right["speedup"] > 2
 
 
 def test_a_kernel_is_compiled_and_ranked_for_a_gpu_that_is_not_here(agent):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.alone import PROJECT
 
-from .test_server import KERNELS, SOFTMAX
+from .test_server import KERNELS, NEW, OLD, SOFTMAX
 
 SKILL = PROJECT / "skills/triton-ops/SKILL.md"
 MOST_WORDS = 600
@@ -24,9 +24,10 @@ def test_the_skill_is_short_and_has_what_skill_files_begin_with():
 def test_the_commands_of_the_skill_run(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "cache"))
-    (tmp_path / "functions.py").write_text(SOFTMAX)
-    (tmp_path / "kernels.py").write_text(KERNELS)
+    for name, text in {"functions": SOFTMAX, "kernels": KERNELS, "old": OLD, "new": NEW}.items():
+        (tmp_path / f"{name}.py").write_text(text)
     commands = re.findall(r"^\$ triton-ops (.*)", SKILL.read_text(encoding="utf-8"), re.MULTILINE)
     ran = [cli(*shlex.split(command)) for command in commands]
-    assert [one.code for one in ran] == [0, 0, 0], ran
-    assert [json.loads(one.out)["kind"] for one in ran] == ["triton-ops lint", "triton-ops compile", "triton-ops tune"]
+    assert [one.code for one in ran] == [5, 0, 0, 0], ran  # what is checked there is wrong
+    names = [json.loads(one.out)["kind"] for one in ran]
+    assert names == ["triton-ops check", "triton-ops lint", "triton-ops compile", "triton-ops tune"]
