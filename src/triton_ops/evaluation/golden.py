@@ -40,8 +40,9 @@ from triton_ops.evaluation.expected import (
     rebuilt,
     refusal,
 )
-from triton_ops.evaluation.judges import UNITS, Precision, RaisedPrecision, Rounded
+from triton_ops.evaluation.judges import UNITS, Precision, Rounded
 from triton_ops.evaluation.numbers import dense, dtype_name, is_floating, is_numbers, quietly
+from triton_ops.evaluation.raised_precision import RaisedPrecision
 from triton_ops.exceptions import DeviceError, TargetError
 
 if TYPE_CHECKING:
