@@ -39,6 +39,9 @@ from triton_ops.values import Tolerance
 
 _Target: TypeAlias = TypedTarget | Callable[..., Any]
 _ARENA_BYTES = 64 << 20
+_ARENAS = 32  # of all processes together, with copies of what is in them
+_CALLS = 4  # of a block, for which there is memory at least
+_CALLS_ON_GPU = 256  # where a launch is short beside what a block costs
 _TRIES = 60  # of extents, to find small ones
 _ODD_TIMES = 4.0  # the limits of the rule are so many times as large on values that the caller did not give
 
@@ -155,12 +158,7 @@ class Question:
     work: Callable[..., Any] | None = None
     limits: TrialLimits = field(default_factory=TrialLimits)
     seconds: float = 20.0
-
-    @property
-    def arena_bytes(self) -> int:
-        """Bytes for the inputs of a block, and for its results."""
-        largest = max(Inputs(form, form.extents, 0).nbytes for form in self.forms)
-        return max(_ARENA_BYTES, 4 * largest)
+    arena_bytes: int = _ARENA_BYTES
 
     def side(self, is_candidate: bool) -> TrialProcess:
         """The process of the candidate, or one of the reference."""
@@ -184,6 +182,13 @@ class Question:
             return answer
         named = dict(zip(plain_names(Arguments(args, kwargs)), (*args, *kwargs.values()), strict=True))
         return (*([] if answer is None else as_list(answer)), *(named[name] for name in self.written))
+
+
+def arena_bytes(forms: Sequence[Form], result_bytes: int, device: str) -> int:
+    """Bytes for the inputs of a block, and as many for its results, of which one call has up to `result_bytes`."""
+    largest = max(result_bytes, *(Inputs(form, form.extents, 0).nbytes for form in forms))
+    most = 0 if device == "cpu" else min(TorchDevice(device).free_bytes // _ARENAS, _CALLS_ON_GPU * largest)
+    return max(_ARENA_BYTES, _CALLS * largest, most)
 
 
 class Examination:

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from triton_ops.backend import Arguments
 from triton_ops.benchmark.check_inputs import Inputs, inputs_near
 from triton_ops.benchmark.trial import BlockResult, TrialProcess
+from triton_ops.exceptions import TargetError
 from triton_ops.timing import Arm, DuelOutcome, DuelPolicy, HostTimer, Interval, Rounds, Sampler
 
 ZONE = 0.02
@@ -147,7 +148,7 @@ class TimedRounds:
 
     def __init__(self, sides: Sides, asked: Inputs, device: str, arena_bytes: int, judge: Judge) -> None:
         self._sides, self._asked, self._device, self._judge = sides, asked, device, judge
-        self._fits = max(1, arena_bytes // max(1, 2 * asked.nbytes))  # padded rows take more
+        self._arena_bytes, self._call_bytes = arena_bytes, 2 * asked.nbytes + 1  # padded rows take more
         self._turns: dict[str, int] = defaultdict(int)
         self._turn, self._block, self._results = 0, list[Arguments](), dict[str, BlockResult]()
         self._near, self._due = inputs_near(asked, random.Random(secrets.randbits(64))), 1
@@ -177,7 +178,8 @@ class TimedRounds:
             for name, ((wall_ns, _),) in self._times.items():
                 call_ms[name] = min(call_ms[name], max(wall_ns - self._echo_ns, 1e3) / self._calls / 1e6)
             wanted = min(_BLOCK_MS / min(call_ms.values()), _MOST_BLOCK_MS / max(call_ms.values()))
-            self._calls = max(1, min(math.ceil(wanted), _MOST_CALLS, self._fits))
+            fitting = self._arena_bytes // self._call_bytes
+            self._calls = max(1, min(math.ceil(wanted), _MOST_CALLS, fitting))
         self._first_block()
         self._times.clear()
 
@@ -189,6 +191,7 @@ class TimedRounds:
         for name in ("reference", "candidate"):
             self._times[name].append(self._time_ns(name))
         own = self._results["reference"]
+        self._call_bytes = max(self._call_bytes, own.used_bytes // self._calls + 1)
         self._echo_ns = min(self._sides.echo(self._block, own.results) for _ in range(_ECHOES))
         made = () if any(own.aliases[0]) else Arguments((own.results[0],)).tensors()
         self._moved_bytes = self._asked.nbytes + sum(each.nbytes for each in made)
@@ -225,7 +228,10 @@ class TimedRounds:
         """The time of the block on a side, by the parent and by the side's own process."""
         done = self._sides.by_name[name].run(self._block)
         if done.refused:
-            raise FaultError((done.kind, done.refused, None) if name == "candidate" else (None, done.refused, None))
+            if name == "candidate":
+                raise FaultError(self._judge.timed_fault(self._asked, self._block, done, done, ()))
+            message = f"the reference, in a block of {self._calls} calls at {self._asked.shape}: {done.refused}"
+            raise TargetError(message, hint="check it at smaller shapes, or with more free memory")
         self._results[name] = done
         return max(done.wall_ns - self._echo_ns, 0.01 * done.wall_ns), max(done.inside_ns, 1)
 

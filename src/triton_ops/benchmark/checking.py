@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 from triton_ops.backend import Arguments, FunctionKernel, Operation
 from triton_ops.base import Host, require
 from triton_ops.benchmark.check_inputs import Form, Inputs, plain_names
-from triton_ops.benchmark.check_results import Examination, Fault, Question
+from triton_ops.benchmark.check_results import Examination, Fault, Question, arena_bytes
 from triton_ops.benchmark.check_rounds import FaultError, Race, Sides, TimedRounds
 from triton_ops.benchmark.timing import measuring
 from triton_ops.benchmark.trial import TrialLimits
@@ -213,7 +213,7 @@ class _Asked:
         return one, two
 
     def question(self, device: str | None, tolerance: Any, check: Any) -> Question:
-        """What is asked; the reference is loaded, and called once."""
+        """What is asked; the reference is loaded, and called once at each shape."""
         self._check_apart()
         loaded = self.against.called() if isinstance(self.against, TypedTarget) else self.against
         operation = loaded if isinstance(loaded, Operation) else None
@@ -226,10 +226,12 @@ class _Asked:
         right: Any = loaded if operation is None else operation.reference
         forms = tuple(self._forms(loaded))
         rule = (None, None) if operation is None else (operation.tolerance, operation.check)
+        seen = [_called(right, form, where) for form in forms if operation is None]
+        largest = max((size for _, size in seen), default=0)
         return Question(
             candidate=self.candidate, against=self.against, right=right, forms=forms, device=where,
             outputs=() if operation is None else tuple(operation.kernel.outputs),
-            written=_written(right, forms[0], where) if operation is None else (),
+            written=seen[0][0] if seen else (), arena_bytes=arena_bytes(forms, largest, where),
             tolerance=Tolerance.of(tolerance if tolerance is not None else rule[0]), check=check or rule[1],
         )  # fmt: skip
 
@@ -257,15 +259,17 @@ class _Asked:
                 yield Form.of_arguments(called, arrays=self.arrays)
 
 
-def _written(right: Callable[..., Any], form: Form, device: str) -> tuple[str, ...]:
-    """The names of the arguments that a function changes."""
+def _called(right: Callable[..., Any], form: Form, device: str) -> tuple[tuple[str, ...], int]:
+    """The names of the arguments that a function changes, and the bytes of these and of what it returns."""
     one, two = (Inputs(form, form.extents, 0).made(device) for _ in range(2))
     try:
-        right(*one.positional, **one.keyword)
+        result = right(*one.positional, **one.keyword)
     except Exception as error:
         raise TargetError(f"the reference raised {type(error).__name__}: {error}", hint="call it to try") from error
-    pairs = zip((*one.positional, *one.keyword.values()), (*two.positional, *two.keyword.values()), strict=True)
-    return tuple(name for name, pair in zip(plain_names(one), pairs, strict=True) if not same_bits(*pair))
+    values = (*one.positional, *one.keyword.values()), (*two.positional, *two.keyword.values())
+    written = {name: now for name, now, was in zip(plain_names(one), *values, strict=True) if not same_bits(now, was)}
+    kept = Arguments.tensors_in((result, *written.values()), lambda each: hasattr(each, "nbytes"))
+    return tuple(written), sum(each.nbytes for each in kept)
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class TrialLimits:
     """
 
     start_s: float = 60.0
-    call_s: float = 60.0
+    call_s: float = 120.0
     memory_bytes: int | None = None
 
 
@@ -58,14 +58,15 @@ class TrialLimits:
 class BlockResult:
     """A block of calls: its time as seen here, its results in memory of this process, and what the child saw.
 
-    `inside_ns` is what the child says that the calls took. `changed` names for each call the arguments that were
-    changed though they are no outputs; `aliases` for each call and each tensor of its result the arguments and other
-    results that it shares memory with. `refused` says why there are no results, and is of a `kind`: raised, hung,
-    ended, memory, type, start.
+    `inside_ns` is what the child says that the calls took, and the results have `used_bytes`. `changed` names for each
+    call the arguments that were changed though they are no outputs; `aliases` for each call and each tensor of its
+    result the arguments and other results that it shares memory with. `refused` says why there are no results, and is
+    of a `kind`: raised, hung, ended, memory, type, start.
     """
 
     wall_ns: int = 0
     inside_ns: int = 0
+    used_bytes: int = 0
     results: tuple[Any, ...] = ()
     changed: tuple[tuple[str, ...], ...] = ()
     aliases: tuple[tuple[tuple[str, ...], ...], ...] = ()
@@ -235,7 +236,10 @@ class _Confined:
         aliases = tuple(tuple(tuple(map(escaped, names)) for names in each) for each in seen.aliases)
         if not len(changed) == len(aliases) == len(calls):
             raise self._untrue(f"changes of {len(changed)} calls")
-        return BlockResult(wall_ns=wall_ns, inside_ns=done.inside_ns, results=results, changed=changed, aliases=aliases)
+        return BlockResult(
+            wall_ns=wall_ns, inside_ns=done.inside_ns, used_bytes=used, results=results, changed=changed,
+            aliases=aliases,
+        )  # fmt: skip
 
     def _ready(self) -> WorkerProcess:
         """The child with its candidate loaded."""
