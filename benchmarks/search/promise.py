@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.document import headed, parser_of, save
-from benchmarks.search.simulated_tunes import LiveConditions, regret_of, simulated
 from triton_ops.request import Effort
 from triton_ops.search import chance_within_1pct, make_searcher
 from triton_ops.values import Trial
 from triton_ops_lab.recording import read_recording
-from triton_ops_lab.replayed_search import priors_for
+from triton_ops_lab.replayed_search import LiveConditions, priors_for, regret_of, simulated
 
 HERE = Path(__file__).parents[1]
 MODES = ("declared", "read", "none")

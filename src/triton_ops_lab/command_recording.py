@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from typer.core import TyperCommand
 
 from triton_ops.base import Host, counted
 from triton_ops.exceptions import SettingsError
+from triton_ops.request import Effort
 from triton_ops.search import Search
 from triton_ops.terminal import Facts, followed, option, tell
 from triton_ops.typed import TypedTarget
 from triton_ops_lab.recording import read_recording, record, write_recording
-from triton_ops_lab.replayed_search import PreviewAllowance, ReplayPlan, SpaceSummary
+from triton_ops_lab.replayed_search import LiveConditions, LiveSummary, PreviewAllowance, ReplayPlan, SpaceSummary
 from triton_ops_lab.sensitivities import Cliff, Sensitivity, cliffs, sensitivity
 
 _MANY = "--records"
 _KNOBS = ("tunable", "share", "span", "fixed", "best", "by value: slower than the best value")
 _JUMPS = ("step", "pairs", "slower", "steep", "spills", "if spilled", "fails")
 _SHOWN = 12
+_Summary = TypeVar("_Summary", SpaceSummary, LiveSummary)
 
 
 class _ManyRecords(TyperCommand):
@@ -65,6 +68,16 @@ def replay_command(
     undeclared: Annotated[
         bool, option("--undeclared", "Pass over declared work, and search by what was read of the kernel.")
     ] = False,
+    live: Annotated[
+        bool, option("--live", "Simulate whole tunes, with compilers, noise and the search's own end.")
+    ] = False,
+    effort: Annotated[str | None, option("--effort", "The effort of simulated tunes; default quick.", "NAME")] = None,
+    noise: Annotated[
+        float, option("--noise", "Noise of simulated measurements.", "SHARE", min=0.0)
+    ] = LiveConditions.noise,
+    compilers: Annotated[
+        int, option("--compilers", "Processes that compile in simulated tunes.", "N", min=1)
+    ] = LiveConditions.compilers,
 ) -> Facts:
     """Run a search on recorded spaces, where every time is known, and say how near it comes to the optimum.
 
@@ -74,6 +87,10 @@ def replay_command(
     RECORDING is what `triton-ops record` wrote, a cache file of Kernel Tuner, or a run log. The table has the mean
     fraction after each number of evaluations, and the evaluations until a config within 5 % and within 1 % of
     the optimum was found: the median, and what nine tenths of the runs needed.
+
+    --live runs the whole loop on a simulated clock, with compilers, noise and the search's own end. Its table has
+    the share of tunes within 1 % of the optimum, the mean and the worst loss, trials, seconds, and why searches
+    ended.
     """
     plan = ReplayPlan(
         recordings=tuple(_files(recordings)),
@@ -83,15 +100,37 @@ def replay_command(
         previews=_previews(previews),
     )  # fmt: skip
     processes = min(jobs or Host.usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
-    summaries = []
-    for summary in plan.replayed(processes, followed):
-        tell(f"{summary.search} on {summary.file}: done")
-        summaries.append(summary)
+    if live:
+        level, conditions = Effort.named(effort), LiveConditions(noise=noise, compilers=compilers)
+        tunes = list(_announce(plan.tuned(level, conditions, processes, followed)))
+        facts = Facts("replay", {"effort": level.name, "spaces": tunes})
+        header = ["search", "within 1%", "promised", "mean regret", "worst", "trials", "s", "ended", "recording"]
+        rows = []
+        for one in tunes:
+            regrets = [f"{regret:.2%}" for regret in (one.regret_mean, one.regret_worst)]
+            ends = ", ".join(f"{count} {reason}" for reason, count in sorted(one.stopped.items()))
+            figures = [
+                f"{one.within_1pct:.2f}",
+                Facts.cell(one.promised, ".2f"),
+                *regrets,
+                f"{one.trials:.1f}",
+                f"{one.seconds:.1f}",
+            ]
+            rows.append([one.search, *figures, ends, one.file])
+        return facts.table(header, rows, header[1:-2])
+    summaries = list(_announce(plan.replayed(processes, followed)))
     facts = Facts("replay", {"spaces": summaries})
     return facts.table(*_replay_table(summaries, plan))
 
 
 replay_command.parser = _ManyRecords  # type: ignore[attr-defined]
+
+
+def _announce(summaries: Iterable[_Summary]) -> Iterator[_Summary]:
+    """Pass summaries on, and tell each when it is there."""
+    for summary in summaries:
+        tell(f"{summary.search} on {summary.file}: done")
+        yield summary
 
 
 def _files(paths: list[Path]) -> list[Path]:

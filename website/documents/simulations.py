@@ -158,29 +158,46 @@ class Needed(Form):
 
 
 class ReplayedSpace(Form):
-    """A search on a recording.
+    """A search on a recording; the members from `within_1pct` on are those of `--live`.
 
     Attributes:
         budgets: By the number of evaluations.
         to_5pct, to_1pct: Evaluations until a config within 5 % and within 1 % of the optimum was found.
         overhead_ms, overhead_mean_ms: What the search itself takes for an evaluation: the median and the mean.
         previews: Configs that were only compiled, for each run.
+        within_1pct: The share of tunes that chose a config within 1 % of the optimum.
+        regret_mean, regret_worst: How much slower the chosen config is than the best; null if no config ran.
+        promised: The mean chance of that which the tunes told; null if none told one.
+        trials, seconds: Means of a tune.
+        stopped: Why searches ended.
     """
 
     file: str
     search: str
-    budgets: dict[str, Fraction]
-    to_5pct: Needed
-    to_1pct: Needed
-    overhead_ms: float
-    overhead_mean_ms: float
-    previews: float
+    budgets: dict[str, Fraction] | UnsetType = UNSET
+    to_5pct: Needed | UnsetType = UNSET
+    to_1pct: Needed | UnsetType = UNSET
+    overhead_ms: float | UnsetType = UNSET
+    overhead_mean_ms: float | UnsetType = UNSET
+    previews: float | UnsetType = UNSET
+    within_1pct: float | UnsetType = UNSET
+    regret_mean: float | UnsetType | None = UNSET
+    regret_worst: float | UnsetType | None = UNSET
+    promised: float | UnsetType | None = UNSET
+    trials: float | UnsetType = UNSET
+    seconds: float | UnsetType = UNSET
+    stopped: dict[str, int] | UnsetType = UNSET
 
 
 class Replay(Form):
-    """How near searches come to the optimum."""
+    """How near searches come to the optimum.
+
+    Attributes:
+        effort: With `--live` alone: the effort of the tunes.
+    """
 
     spaces: list[ReplayedSpace]
+    effort: str | UnsetType = UNSET
 
 
 DOCUMENTS: dict[str, Any] = {"simulate": Simulate, "recording": Recording, "replay": Replay}

@@ -1,6 +1,6 @@
 """The order of compilers' work: what was asked for comes first, spare work never takes every process."""
 
-from triton_ops.compilation.pool import Queue
+from triton_ops.compilation import Queue
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Status
 

@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from benchmarks.search.simulated_tunes import LiveConditions, SimulatedCompilers, live_replay, summarised, tuned
 
 from triton_ops.cost_model import Readings
 from triton_ops.exceptions import SpaceError
@@ -19,7 +18,13 @@ from triton_ops.request.effort import PRESETS
 from triton_ops.search import make_searcher
 from triton_ops.space import Config
 from triton_ops_lab.recording import read_recording, readings_from, stored_readings
-from triton_ops_lab.replayed_search import priors_for
+from triton_ops_lab.replayed_search import (
+    LiveConditions,
+    SimulatedCompilers,
+    live_replay,
+    priors_for,
+    summarise_live,
+)
 
 QUICK = PRESETS["quick"]
 VALUES = {"a": [1, 2, 4, 8, 16, 32], "b": [1, 2, 4, 8, 16, 32], "num_warps": [2, 4, 8]}
@@ -114,7 +119,7 @@ def test_what_is_compiled_first_is_done_first(file):
 def test_a_summary_of_several_tunes(file):
     recording = read_recording(file())
     runs = [tune(recording, seed) for seed in range(3)]
-    result = summarised("own.json.gz", "auto", runs)
+    result = summarise_live("own.json.gz", "auto", runs)
     assert result.trials == round(sum(run.trials for run in runs) / 3, 4)
     assert result.regret_worst == round(max(run.regret for run in runs), 4)
     assert sum(result.stopped.values()) == 3
@@ -180,10 +185,19 @@ def test_what_another_version_has_read_is_no_error_of_a_replay(file, readings, c
     assert "own.json.gz is searched without a model" in caplog.text
 
 
-def test_tunes_of_a_file_are_summed_up_with_a_model_and_without(file, readings):
-    path, effort = file(inferred=stored_readings(readings)), replace(QUICK, search="auto")
-    read = tuned(path, effort, 2, undeclared=True)
-    assert (read.file, read.search, sum(read.stopped.values())) == ("own.json.gz", "auto", 2)
-    assert read.promised is not None
-    assert read.seconds > 3
-    assert 0 <= tuned(path, effort, 1, model=False).regret_worst < 0.2
+def test_the_command_simulates_tunes(cli, file, readings):
+    path = file(inferred=stored_readings(readings))
+    ran = cli("replay", path, "--live", "--undeclared", "--seeds", "2", "--jobs", "1", "--json")
+    assert ran.code == 0, ran.err
+    (space,) = json.loads(ran.out)["spaces"]
+    assert set(space) == {
+        "file", "search", "within_1pct", "regret_mean", "regret_worst", "promised", "trials", "seconds", "stopped",
+    }  # fmt: skip
+    table = cli("replay", path, "--live", "--seeds", "1", "--jobs", "1", "--effort", "full", "--noise", "0").out
+    assert "mean regret" in table
+    assert "own.json.gz" in table
+
+
+@pytest.mark.parametrize("words", [("--effort", "heroic"), ("--noise", "-1"), ("--compilers", "0")])
+def test_the_command_refuses_what_cannot_be_simulated(cli, file, words):
+    assert cli("replay", file(), "--live", *words).code == 2
