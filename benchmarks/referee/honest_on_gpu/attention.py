@@ -77,10 +77,11 @@ def _side():
 
 def heads_on_two_streams(q, k, v):
     """Half of the heads on a side stream, for which the current one waits."""
-    main, half, out = torch.cuda.current_stream(), len(q) // 2, torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    main, out = torch.cuda.current_stream(), torch.empty(q.shape, dtype=q.dtype, device=q.device)
     _side().wait_stream(main)
-    with torch.cuda.stream(_side()):
-        out[half:] = functional.scaled_dot_product_attention(q[None, half:], k[None, half:], v[None, half:])[0]
-    out[:half] = functional.scaled_dot_product_attention(q[None, :half], k[None, :half], v[None, :half])[0]
+    for stream, part in ((_side(), slice(len(q) // 2)), (main, slice(len(q) // 2, None))):
+        with torch.cuda.stream(stream):
+            if len(q[part]):  # torch's function divides by the count of heads
+                out[part] = functional.scaled_dot_product_attention(q[None, part], k[None, part], v[None, part])[0]
     main.wait_stream(_side())
     return out
