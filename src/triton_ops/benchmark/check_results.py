@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError
@@ -272,15 +273,21 @@ class Examination:
         return None
 
     def _beside(self, asked: Inputs) -> Iterator[tuple[Any, ...]]:
-        """What is tried beside the question, in words, and the inputs of a block."""
+        """What is tried beside the question, in words, and the inputs of a block.
+
+        Values, shapes and layouts come in turn, so that some of each are tried where the time is short.
+        """
         form = asked.form
         yield "the same again, in part", asked, *(replace(asked, values=each) for each in RENEWED), asked
-        for values in VALUES if asked.has_floats else ():
-            yield "sorts of values", replace(asked, values=values, seed=secrets.randbits(62))
-        for extents in dict.fromkeys(shapes_near(form.extents)):
-            yield "shapes", replace(asked, extents=extents, seed=secrets.randbits(62))
-        for layout in LAYOUTS:
-            yield "layouts", replace(asked, layout=layout, seed=secrets.randbits(62))
+        sorts: dict[str, list[dict[str, Any]]] = {
+            "shapes": [{"extents": extents} for extents in dict.fromkeys(shapes_near(form.extents))],
+            "sorts of values": [{"values": values} for values in VALUES if asked.has_floats],
+            "layouts": [{"layout": layout} for layout in LAYOUTS],
+        }
+        for turn in zip_longest(*sorts.values()):
+            for what, change in zip(sorts, turn, strict=True):
+                if change is not None:
+                    yield what, replace(asked, **change, seed=secrets.randbits(62))
         on_gpu = self.question.device != "cpu"  # a CPU takes minutes for so much
         wide = wide_extents(form, TorchDevice(self.question.device).free_bytes) if on_gpu else None
         if wide is not None and replace(asked, extents=wide).nbytes <= self.question.arena_bytes:
