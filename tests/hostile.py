@@ -121,14 +121,16 @@ def forges_garbage(x):
 def forges(x, library, dtype, shape, strides, at, used):
     """An answer before the results are there, which claims a tensor of any form."""
     leaf = ["leaf", library, dtype, shape, strides, at]
-    _answer(msgspec.msgpack.encode({"type": "Done", "inside_ns": 1, "used": used, "results": [leaf]}))
+    _answer(msgspec.msgpack.encode({"type": "Taken"}))
+    _answer(msgspec.msgpack.encode({"type": "Done", "used": used, "results": [leaf]}))
     time.sleep(60)
 
 
 def forges_many(x, count, size):
     leaf = ["leaf", "array", "|u1", [size], [1], 0]
     several = ["several", "list", [leaf] * count]
-    _answer(msgspec.msgpack.encode({"type": "Done", "inside_ns": 1, "used": size, "results": [several]}))
+    _answer(msgspec.msgpack.encode({"type": "Taken"}))
+    _answer(msgspec.msgpack.encode({"type": "Done", "used": size, "results": [several]}))
     time.sleep(60)
 
 
@@ -136,7 +138,6 @@ def stops_clocks(x):
     """A candidate in whose process no time passes."""
     time.perf_counter = time.monotonic = time.time = lambda: 0.0
     time.perf_counter_ns = time.monotonic_ns = time.time_ns = lambda: 0
-    sys.modules["triton_ops.benchmark.trial_child"].perf_counter_ns = lambda: 0
     ctypes.CDLL(None).usleep(100_000)
     return x + 1
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.correctness.verdict_kernels import ATTENTION_FAULTS, MATMUL_FAULTS
-from benchmarks.document import headed, parser_of, save
+from benchmarks.document import commit_here, headed, parser_of, save
 from benchmarks.referee import asked, shown
 from benchmarks.referee.cases import even_cases, honest_cases
 from benchmarks.referee.planted import Cheat, cheats
@@ -66,7 +66,7 @@ def ask(options: Namespace) -> int:
     before = {(row["bank"], row["place"]) for row in rows}
     todo = [one for one in places if one not in before]
     for row in asked.rows(todo, options.jobs, options.seconds, options.device, turns=not options.together):
-        rows.append(row)
+        rows.append({**row, "commit": options.commit or commit_here()})
         print(f"{row['candidate']} {row['size']} {row['dtype']}: {row['text']}", flush=True)
         if options.out:
             command, summary = f"python -m benchmarks.referee {words}", asked.summary(rows)

@@ -1,9 +1,11 @@
 """Rounds in which a candidate, its reference and a twin of that run the same new inputs, each in its own process.
 
-A round draws a block of inputs that no call has had. The time of a block is the parent's: from before the inputs are
-given away until the results are in its own memory, less the least time of a block that computes nothing. Every result
-is judged by the reference process's for the same inputs, and one of eight, which nobody can foresee, by the reference
-in higher precision.
+A round draws a block of inputs that no call has had. The time of a block is the parent's. On a CPU it goes from before
+the inputs are given away until the results are in its own memory, less the least time of a block that computes nothing.
+On a GPU, where copies take several times as long as many kernels, it goes from the arrival of the inputs to the end of
+the calls; what passes outside of these, beyond the reference's, counts against the candidate. Every result is judged
+by the reference process's for the same inputs, and one of eight, which nobody can foresee, by the reference in higher
+precision.
 
 Between some rounds is a block that is judged and not timed. The candidate cannot know it before it sees the inputs: as
 many as in a timed block, of nearby extents, other strides, or the last ones again.
@@ -31,9 +33,9 @@ from triton_ops.timing import Arm, DuelOutcome, DuelPolicy, HostTimer, Interval,
 ZONE = 0.02
 """Differences up to this share count as none: two processes of one program may differ by so much."""
 _CHECKPOINTS, _CHANCE = (12, 24, 48, 96), 0.003
-_BLOCK_MS, _MOST_BLOCK_MS, _MOST_CALLS = 6.0, 150.0, 256
+_BLOCK_MS, _BLOCK_MS_ON_GPU, _MOST_BLOCK_MS, _MOST_CALLS = 6.0, 2.0, 150.0, 256
 _FIRST_BLOCKS, _ECHOES = 3, 4
-_BESIDE = 1.1  # of the time that the candidate's process says: a larger one was spent outside of the calls
+_BESIDE = 1.1  # of the calls' time: a larger one with what passes outside of them is not to be believed
 _ONE_OF = 8
 _MOST_BETWEEN = 6  # rounds, from a block that is not timed to the next
 
@@ -87,7 +89,8 @@ class Race:
     """The outcome of rounds: the duel's, the times of a call in milliseconds, and what else was seen of them.
 
     `outside` is what passes outside of the candidate's calls, beyond what does so with the reference, as the logarithm
-    of the times with it and without.
+    of the times with it and without. Where the times are those of the `calls_alone`, a candidate is faster only by more
+    than that.
     """
 
     outcome: DuelOutcome
@@ -97,6 +100,7 @@ class Race:
     calls: int
     rounds: int
     moved_bytes: int
+    calls_alone: bool = False
 
     @property
     def gain(self) -> Interval:
@@ -107,8 +111,10 @@ class Race:
     @property
     def verdict(self) -> str:
         """The answer: faster, slower, same or undecided."""
-        if self.outcome.verdict != "not distinguishable":
-            return "slower" if self.outcome.verdict == "faster" else "faster"  # the first of the duel is the reference
+        if self.outcome.verdict == "faster":  # the first of the duel, the reference
+            return "slower"
+        if self.outcome.verdict == "slower":
+            return "undecided" if self.calls_alone and self.gain.low <= self.outside.high else "faster"
         return "same" if max(abs(self.gain.low), abs(self.gain.high)) <= ZONE else "undecided"
 
     @property
@@ -148,6 +154,8 @@ class TimedRounds:
 
     def __init__(self, sides: Sides, asked: Inputs, device: str, arena_bytes: int, judge: Judge) -> None:
         self._sides, self._asked, self._device, self._judge = sides, asked, device, judge
+        self._calls_alone = device != "cpu"
+        self._block_ms = _BLOCK_MS_ON_GPU if self._calls_alone else _BLOCK_MS
         self._arena_bytes, self._call_bytes = arena_bytes, 2 * asked.nbytes + 1  # padded rows take more
         self._turns: dict[str, int] = defaultdict(int)
         self._turn, self._block, self._results = 0, list[Arguments](), dict[str, BlockResult]()
@@ -167,17 +175,19 @@ class TimedRounds:
         self._check()
         reference_ms, candidate_ms = (statistics.median(arm.values_ms) for arm in (first, second))
         return Race(
-            outcome, reference_ms, candidate_ms, self._outside(), self._calls, len(first.visits), self._moved_bytes
-        )
+            outcome, reference_ms, candidate_ms, self._outside(), self._calls, len(first.visits), self._moved_bytes,
+            self._calls_alone,
+        )  # fmt: skip
 
     def _calibrate(self) -> None:
         """Find the number of calls in a block, and what a block costs without them; blocks look as they do later."""
         call_ms = {"reference": math.inf, "candidate": math.inf}
         for _ in range(_FIRST_BLOCKS):
             self._first_block()
-            for name, ((wall_ns, _),) in self._times.items():
-                call_ms[name] = min(call_ms[name], max(wall_ns - self._echo_ns, 1e3) / self._calls / 1e6)
-            wanted = min(_BLOCK_MS / min(call_ms.values()), _MOST_BLOCK_MS / max(call_ms.values()))
+            for name, ((wall_ns, calls_ns),) in self._times.items():
+                block_ns = calls_ns if self._calls_alone else max(wall_ns - self._echo_ns, 1e3)
+                call_ms[name] = min(call_ms[name], block_ns / self._calls / 1e6)
+            wanted = min(self._block_ms / min(call_ms.values()), _MOST_BLOCK_MS / max(call_ms.values()))
             fitting = self._arena_bytes // self._call_bytes
             self._calls = max(1, min(math.ceil(wanted), _MOST_CALLS, fitting))
         self._first_block()
@@ -219,13 +229,13 @@ class TimedRounds:
                 self._turn = self._turns[name]
                 self._between()
                 self._renew()
-            wall_ns, inside_ns = self._time_ns(name)
-            self._times[name].append((wall_ns, inside_ns))
-            samples.append(wall_ns / self._calls / 1e6)
+            wall_ns, calls_ns = self._time_ns(name)
+            self._times[name].append((wall_ns, calls_ns))
+            samples.append((calls_ns if self._calls_alone else wall_ns) / self._calls / 1e6)
         return samples
 
     def _time_ns(self, name: str) -> tuple[float, float]:
-        """The time of the block on a side, by the parent and by the side's own process."""
+        """The time of the block on a side, as a whole and with its calls."""
         done = self._sides.by_name[name].run(self._block)
         if done.refused:
             if name == "candidate":
@@ -233,7 +243,7 @@ class TimedRounds:
             message = f"the reference, in a block of {self._calls} calls at {self._asked.shape}: {done.refused}"
             raise TargetError(message, hint="check it at smaller shapes, or with more free memory")
         self._results[name] = done
-        return max(done.wall_ns - self._echo_ns, 0.01 * done.wall_ns), max(done.inside_ns, 1)
+        return max(done.wall_ns - self._echo_ns, 0.01 * done.wall_ns), max(done.calls_ns, 1)
 
     def _check(self) -> None:
         """Judge the results of the block that was run last."""
@@ -247,7 +257,7 @@ class TimedRounds:
     def _outside(self) -> Interval:
         """The candidate's time with what passes outside of its calls, beyond that of the reference, over without."""
         pairs = list(zip(self._times["candidate"], self._times["reference"], strict=True))
-        more = [max(wall - inside - (own_wall - own_inside), -inside / 2)
-                for (wall, inside), (own_wall, own_inside) in pairs]  # fmt: skip
-        insides = [inside for (_, inside), _ in pairs]
-        return Interval.of_gain([sum(each) for each in zip(insides, more, strict=True)], insides)
+        more = [max(wall - calls - (own_wall - own_calls), -calls / 2)
+                for (wall, calls), (own_wall, own_calls) in pairs]  # fmt: skip
+        alone = [calls for (_, calls), _ in pairs]
+        return Interval.of_gain([sum(each) for each in zip(alone, more, strict=True)], alone)

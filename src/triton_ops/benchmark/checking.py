@@ -122,6 +122,9 @@ def what_decides(races: Sequence[Race], seconds: float) -> str:
     if not open_ones:
         return "it differs at some shapes only: check these alone"
     widest = max(open_ones, key=lambda race: race.gain.margin)
+    if widest.calls_alone and 0 < widest.gain.low <= widest.outside.high:
+        share = math.expm1(widest.outside.high)
+        return f"as much as it gains may pass outside of its calls, {share:.1%} of their time: more seconds would tell"
     times = (widest.gain.margin / max(abs(widest.gain.centre), widest.outcome.needed / 2)) ** 2
     if times <= 1 or abs(widest.gain.centre) <= widest.outcome.needed:
         return f"the difference is near what two processes of one program differ by, {widest.outcome.needed:.1%}"
@@ -340,7 +343,7 @@ def suspicions(form: Form, race: Race, device: str) -> Iterator[str]:
     """Why a candidate with right results is not to be believed."""
     if race.works_outside:
         share = math.expm1(race.outside.centre)
-        yield f"it takes {share:.0%} more time than its own process says that its calls take"
+        yield f"as much as {share:.0%} of the time of its calls passes outside of them, beyond the reference's"
     for what, least_ms in (
         ("to move its inputs and results once", _moving_ms(race.moved_bytes, device)),
         ("for the operations of the problem", _computing_ms(form, device)),

@@ -58,14 +58,14 @@ class TrialLimits:
 class BlockResult:
     """A block of calls: its time as seen here, its results in memory of this process, and what the child saw.
 
-    `inside_ns` is what the child says that the calls took, and the results have `used_bytes`. `changed` names for each
-    call the arguments that were changed though they are no outputs; `aliases` for each call and each tensor of its
-    result the arguments and other results that it shares memory with. `refused` says why there are no results, and is
-    of a `kind`: raised, hung, ended, memory, type, start.
+    Of `wall_ns`, `calls_ns` pass with the calls and the rest with copies. The results have `used_bytes`. `changed`
+    names for each call the arguments that were changed though they are no outputs; `aliases` for each call and each
+    tensor of its result the arguments and other results that it shares memory with. `refused` says why there are no
+    results, and is of a `kind`: raised, hung, ended, memory, type, start.
     """
 
     wall_ns: int = 0
-    inside_ns: int = 0
+    calls_ns: int = 0
     used_bytes: int = 0
     results: tuple[Any, ...] = ()
     changed: tuple[tuple[str, ...], ...] = ()
@@ -74,7 +74,7 @@ class BlockResult:
     kind: Literal["", "raised", "hung", "ended", "memory", "type", "start"] = ""
 
 
-_Asked = TypeVar("_Asked", child.Ready, child.Done, child.Seen)
+_Asked = TypeVar("_Asked", child.Ready, child.Taken, child.Done, child.Seen)
 
 
 class TrialProcess:
@@ -221,7 +221,11 @@ class _Confined:
         layout.copy(self._snapshot)  # no memory that the child sees
         begin_ns = time.perf_counter_ns()
         layout.copy(self._inputs.address)
-        done = self._asked(question, child.Done, self._limits.call_s, "block")
+        self._asked(question, child.Taken, self._limits.call_s, "block")
+        called_ns = time.perf_counter_ns()
+        self._asked(child.Call(), child.Taken, self._limits.call_s, "block")
+        calls_ns = time.perf_counter_ns() - called_ns
+        done = self._asked(child.Write(), child.Done, self._limits.call_s, "block")
         used = min(done.used, self._size)
         self._place.copy(self._snapshot, self._results.address, used)
         self._place.wait()
@@ -237,7 +241,7 @@ class _Confined:
         if not len(changed) == len(aliases) == len(calls):
             raise self._untrue(f"changes of {len(changed)} calls")
         return BlockResult(
-            wall_ns=wall_ns, inside_ns=done.inside_ns, used_bytes=used, results=results, changed=changed,
+            wall_ns=wall_ns, calls_ns=calls_ns, used_bytes=used, results=results, changed=changed,
             aliases=aliases,
         )  # fmt: skip
 
@@ -264,7 +268,7 @@ class _Confined:
                 self.end()
             else:
                 self._process.pause(True)
-            raise _RefusedError(answer.text, "start" if starts else answer.kind)
+            raise _RefusedError(answer.text, "start" if starts else "ended" if answer.lost else answer.kind)
         return answer  # type: ignore[no-any-return]
 
     def _results_of(self, done: child.Done, count: int, used: int) -> tuple[Any, ...]:

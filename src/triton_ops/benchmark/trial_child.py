@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from time import perf_counter_ns
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -100,10 +99,13 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     lacking: list[str]
 
 
-class Done(msgspec.Struct, frozen=True, tag=True):
-    """The answer that the results of a block are written, in so many bytes; the calls took `inside_ns`."""
+class Taken(msgspec.Struct, frozen=True, tag=True):
+    """The answer that the inputs of a block are there, or that its calls are made."""
 
-    inside_ns: int
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The answer that the results of a block are written, in so many bytes."""
+
     used: Extent
     results: list[Node]
 
@@ -123,7 +125,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     lost: bool = False
 
 
-Answer: TypeAlias = Ready | Done | Seen | Refused
+Answer: TypeAlias = Ready | Taken | Done | Seen | Refused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +154,14 @@ class Block:
 
     calls: Sequence[Arguments]
     way: Literal["call", "hold", "echo"] = "call"
+
+
+class Call:
+    """The question to make the calls of the block, and to wait for the device."""
+
+
+class Write:
+    """The question to write the results of the block."""
 
 
 class Look:
@@ -286,6 +296,8 @@ class Trial:
         self._task, self.place = task, Place(task.device)
         self._inputs, self._outputs = (self._opened(arena, number) for number, arena in enumerate(task.arenas))
         self._held: list[Any] = []
+        self._block, self._calls = Block([]), list[Arguments]()
+        self._bound, self._results = list[Callable[[], Any]](), list[Any]()
         self._last: tuple[Sequence[Arguments], list[Arguments], list[Any]] = ((), [], [])
         if self.place.on_gpu:
             self.lacking = Child.confine(_writable(), _FAMILIES)
@@ -294,25 +306,45 @@ class Trial:
         self._config = loaded.config if isinstance(loaded, TypedTarget) else None
         self._candidate: Any = loaded.called() if isinstance(loaded, TypedTarget) else loaded
 
-    def run(self, block: Block) -> Done:
-        """Clone the inputs, call the candidate on each of them, wait for the device, and write the results."""
-        calls = [call.map(self._clone, lambda value: isinstance(value, Leaf)) for call in block.calls]
-        self.place.wait()  # a stream of the candidate's own shall find its inputs
-        inside_ns, results = 0, self._held
+    def answer(self, question: Block | Call | Write | Look) -> Taken | Done | Seen:
+        """The answer to a question."""
+        if isinstance(question, Write):
+            return self._written()
+        if isinstance(question, Look):
+            return self._looked()
+        if isinstance(question, Block):
+            self._take(question)
+        else:
+            self._results = [call() for call in self._bound] or self._held
+            self.place.wait()
+        return Taken()
+
+    def _take(self, block: Block) -> None:
+        """Clone the inputs of a block."""
+        self._block, self._bound = block, []
+        self._calls = [call.map(self._clone, lambda value: isinstance(value, Leaf)) for call in block.calls]
         if block.way == "hold":
-            self._held, results = [call.positional[0] for call in calls], []
+            self._held = [call.positional[0] for call in self._calls]
         elif block.way == "call":
-            inside_ns, results = self._called(calls)
+            self._bound = [self._bind(call) for call in self._calls]
+        self.place.wait()  # a stream of the candidate's own shall find its inputs
+
+    def _written(self) -> Done:
+        """Write the results of the calls to the arena."""
+        results = self._results
+        if self._bound:
+            results = [self._with_outputs(*each) for each in zip(self._calls, results, strict=True)]
         layout = Layout(self.place, self._task.arena_bytes)
         nodes = [layout.node(result) for result in results]
         layout.copy(self._outputs[0])
-        self._last = (block.calls, calls, results) if results else ((), [], [])
-        return Done(inside_ns, layout.used, nodes)
+        self._last = (self._block.calls, self._calls, results) if self._bound else ((), [], [])
+        return Done(layout.used, nodes)
 
-    def look(self) -> Seen:
+    def _looked(self) -> Seen:
         """The names of what each call of the last block has changed, and of what its results share memory with."""
         every = list(zip(*self._last, strict=True))
         self._last = ((), [], [])  # frees its memory, which then takes no time of the next block
+        self._calls, self._bound, self._results = [], [], []
         return Seen(
             [[*self._changes(before, after)] for before, after, _ in every],
             [self._aliases(after, result) for _, after, result in every],
@@ -331,15 +363,7 @@ class Trial:
     def _clone(self, leaf: Leaf) -> Any:
         return self.place.clone(leaf, self._inputs[0])
 
-    def _called(self, calls: list[Arguments]) -> tuple[int, list[Any]]:
-        bound = [self._bound(call) for call in calls]
-        begin_ns = perf_counter_ns()
-        results = [call() for call in bound]
-        self.place.wait()
-        inside_ns = perf_counter_ns() - begin_ns
-        return inside_ns, [self._with_outputs(*each) for each in zip(calls, results, strict=True)]
-
-    def _bound(self, call: Arguments) -> Callable[[], Any]:
+    def _bind(self, call: Arguments) -> Callable[[], Any]:
         if isinstance(self._candidate, Operation) and self._config is not None:
             return self._candidate.kernel.compile(Config(self._config), call).bind(call)
         return partial(self._candidate, *call.positional, **call.keyword)
@@ -356,6 +380,7 @@ class Trial:
         both = zip(self._leaves(before), self._leaves(after), strict=True)
         for (name, leaf), (_, value) in both:
             now, was = self.place.leaf(value), self._clone(leaf)
+            self.place.wait()  # the stream that is the current one may be the candidate's
             same_form = msgspec.structs.replace(now, at=leaf.at) == leaf
             if not same_form or not (name in self._task.outputs or _same(value, was)):
                 yield name
@@ -402,7 +427,7 @@ def main() -> None:
                 answer = _ENCODED(Ready([*trial.lacking]))
             else:
                 assert trial is not None
-                answer = _ENCODED(trial.look() if isinstance(question, Look) else trial.run(question))
+                answer = _ENCODED(trial.answer(question))
         except UnusableError as error:
             answer = _ENCODED(Refused("type", str(error)))
         except BaseException as error:  # noqa: BLE001 - the candidate's code runs here, and may exit

@@ -221,13 +221,13 @@ def test_a_nan_may_spread_and_may_not_be_lost(library):
     assert as_spread([library([1.0, 2.0, 3.0, inf, -inf])], [own], [own], "a NaN") == [own]
 
 
-def race(low, high, *, itself=0.005, needed=0.02, outside=0.0, reference_ms=1.0, candidate_ms=1.0, moved_bytes=0):
+def race(low, high, *, needed=0.02, outside=0.0, reference_ms=1.0, candidate_ms=1.0, moved_bytes=0, calls_alone=False):
     """A race whose gain of the candidate has this interval."""
     centre = (low + high) / 2
     verdict = "slower" if low > needed else "faster" if high < -needed else "not distinguishable"
-    outcome = DuelOutcome(verdict, Interval(-centre, -high, -low), Interval(0, -itself, itself), needed)
+    outcome = DuelOutcome(verdict, Interval(-centre, -high, -low), Interval(0, -0.005, 0.005), needed)
     out = Interval(outside, outside, outside)
-    return Race(outcome, reference_ms, candidate_ms, out, 8, 12, moved_bytes)
+    return Race(outcome, reference_ms, candidate_ms, out, 8, 12, moved_bytes, calls_alone)
 
 
 def test_a_race_answers_for_the_candidate():
@@ -274,11 +274,20 @@ def test_what_would_decide_is_said():
     assert "two processes of one program" in what_decides([race(-0.03, 0.03)], 20)
 
 
+def test_a_gain_of_calls_alone_is_larger_than_what_may_pass_outside_of_them():
+    alone = race(0.1, 0.2, outside=0.05, calls_alone=True)
+    assert alone.verdict == "faster"
+    hidden = race(0.1, 0.2, outside=0.3, calls_alone=True)
+    assert hidden.verdict == "undecided"
+    assert "outside of its calls, 35.0% of their time" in what_decides([hidden], 20)
+    assert race(0.1, 0.2, outside=0.3).verdict == "faster", "on a CPU all of the time counts"
+
+
 def test_time_outside_of_calls_and_times_that_no_device_has_are_suspect():
     form = Form.of_arguments(Arguments((torch.rand(8),)))
     assert list(suspicions(form, race(0.1, 0.2), "cpu")) == []
     (outside,) = suspicions(form, race(0.1, 0.2, outside=math.log(1.5)), "cpu")
-    assert outside == "it takes 50% more time than its own process says that its calls take"
+    assert outside == "as much as 50% of the time of its calls passes outside of them, beyond the reference's"
     fast = race(0.1, 0.2, reference_ms=1e3, candidate_ms=1e-6, moved_bytes=1 << 22)
     (moved,) = suspicions(form, fast, "cpu")
     assert "to move its inputs and results once" in moved

@@ -75,7 +75,7 @@ def test_a_function_of_torch_or_numpy_and_one_that_writes_in_place_give_results_
         x = call.positional[1]
         assert torch.equal(result, x + 1)
         assert result.stride() == (x + 1).stride()
-    assert block.wall_ns > block.inside_ns > 0
+    assert block.wall_ns > block.calls_ns > 0
     assert hostile.echo(several, block.results) > 0
     arrays = [Arguments(("plain", numpy.arange(12.0).reshape(3, 4)[::-1, 1:])) for _ in range(2)]
     for call, result in zip(arrays, hostile.run(arrays).results, strict=True):
@@ -165,8 +165,7 @@ def test_a_forged_answer_is_refused_at_once(hostile):
 
 def test_time_that_does_not_pass_in_the_process_passes_here(hostile):
     block = asked(hostile, "stops_clocks", X)
-    assert block.wall_ns > 100_000_000
-    assert block.inside_ns < 0, "what the process says of time is worth nothing"
+    assert block.wall_ns > block.calls_ns > 100_000_000
     refused(hostile, "leaves", X, 0)
 
 
