@@ -40,9 +40,9 @@ from triton_ops.values import Tolerance
 
 _Target: TypeAlias = TypedTarget | Callable[..., Any]
 _ARENA_BYTES = 64 << 20
-_ARENAS = 32  # of all processes together, with copies of what is in them
+_ARENAS = 64  # three times those of all processes together, with copies of what is in them
 _CALLS = 4  # of a block, for which there is memory at least
-_CALLS_ON_GPU = 256  # where a launch is short beside what a block costs
+_CALLS_ON_GPU = 64  # with padded rows 32
 _TRIES = 60  # of extents, to find small ones
 _ODD_TIMES = 4.0  # the limits of the rule are so many times as large on values that the caller did not give
 

@@ -33,7 +33,7 @@ from triton_ops.timing import Arm, DuelOutcome, DuelPolicy, HostTimer, Interval,
 ZONE = 0.02
 """Differences up to this share count as none: two processes of one program may differ by so much."""
 _CHECKPOINTS, _CHANCE = (12, 24, 48, 96), 0.003
-_BLOCK_MS, _BLOCK_MS_ON_GPU, _MOST_BLOCK_MS, _MOST_CALLS = 6.0, 2.0, 150.0, 256
+_BLOCK_MS, _BLOCK_MS_ON_GPU, _MOST_BLOCK_MS, _MOST_CALLS = 6.0, 1.0, 150.0, 256
 _FIRST_BLOCKS, _ECHOES = 3, 4
 _BESIDE = 1.1  # of the calls' time: a larger one with what passes outside of them is not to be believed
 _ONE_OF = 8
