@@ -4,19 +4,24 @@
     python -m benchmarks.correctness.same_bits --kernels softmax --texts FOLDER
 
 Every config of the spaces of `same_bits_cases` is compiled by processes without a device, then run on six inputs, of
-which some have outliers; a digest of all bits that it writes is kept for each. `--texts` keeps what was compiled, too.
+which some have outliers. A digest of all bits that it writes is kept for each, and the class that the compiled texts
+give it. Two configs of one class with other bits are a false merge, two of other classes with equal bits a false split.
+`--texts` keeps what was compiled, too.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import multiprocessing
 import os
+import statistics
 import sys
 import tarfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +31,7 @@ from benchmarks.correctness.same_bits_cases import CASES, Case
 from benchmarks.document import headed, parser_of, save
 from triton_ops.backend import Arguments, CandidateError, Executable, TritonCompiler
 from triton_ops.device import Target
+from triton_ops.kernel_ir import BitClass
 
 SEEDS = range(6)
 TEXTS = ("ttir", "ttgir", "ptx", "cubin")
@@ -50,9 +56,10 @@ def main(argv: list[str]) -> int:
         for name in arguments.kernels:
             case = CASES[name]
             facts = [next(compiled) for _ in case.configs]
-            document["kernels"][name] = rows(case, facts)
+            found = rows(case, facts)
+            document["kernels"][name] = {**counted(found), "rows": found}
             save(arguments.out, document)
-            print(name, len(facts), "configs,", _told(document["kernels"][name]), flush=True)
+            print(name, counted(found), flush=True)
     if arguments.texts:
         archive(arguments.texts)
     return 0
@@ -75,7 +82,10 @@ def compile_one(job: Job) -> dict[str, Any]:
         for kind in TEXTS:
             content = built.stages[kind]
             (folder / name / f"{at}.{kind}").write_bytes(content if isinstance(content, bytes) else content.encode())
-    return {"compile_s": round(took, 3)}
+    start = time.perf_counter()
+    found = BitClass.of(built.stages)
+    told = {**asdict(found), "key": found.key, "class_s": round(time.perf_counter() - start, 4)}
+    return {"compile_s": round(took, 3), "class": told}
 
 
 def rows(case: Case, facts: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -106,9 +116,17 @@ def digest(executable: Executable, given: Arguments) -> str:
     return found[0] if found[0] == found[1] else f"{found[0]} or {found[1]}"
 
 
-def _told(found: list[Mapping[str, Any]]) -> str:
-    ran = [tuple(row["bits"]) for row in found if "refused" not in row]
-    return f"{len(ran)} ran, {len(set(ran))} results"
+def counted(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How the classes of configs that ran stand to their bits, by pairs of configs."""
+    ran = [(row["class"]["key"] or f"alone {at}", tuple(row["bits"])) for at, row in enumerate(found) if "bits" in row]
+    pairs = [(one[0] == other[0], one[1] == other[1]) for one, other in itertools.combinations(ran, 2)]
+    equal = sum(bits for _, bits in pairs)
+    return {
+        "ran": len(ran), "results": len({bits for _, bits in ran}), "classes": len({key for key, _ in ran}),
+        "false_merges": sum(same and not bits for same, bits in pairs),
+        "false_splits": sum(bits and not same for same, bits in pairs), "equal_pairs": equal,
+        "class_s": round(statistics.median(row["class"]["class_s"] for row in found if "class" in row), 4),
+    }  # fmt: skip
 
 
 def archive(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
+    ".bit_class": "BitClass",
     ".evaluation": "Operand",
     ".facts": "AccessFact Fact ReductionFact SourcePlace",
     ".kernel_work": "KernelWork LaunchWork",
@@ -15,6 +16,7 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
+    from triton_ops.kernel_ir.bit_class import BitClass as BitClass
     from triton_ops.kernel_ir.evaluation import Operand as Operand
     from triton_ops.kernel_ir.facts import AccessFact as AccessFact
     from triton_ops.kernel_ir.facts import Fact as Fact

@@ -22,9 +22,11 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 from triton_ops.kernel_ir.shared_memory import WarpRegisters
+from triton_ops.kernel_ir.ttir_syntax import UntoldError
 
 _ELF64_LITTLE = b"\x7fELF\x02\x01"
 
@@ -111,14 +113,39 @@ def serialised_products(cubin: bytes, ptx: str) -> bool | None:
         return None
     asked_fences = len(_FENCE.findall(ptx))
     fences = products = 0
-    for name, code in sections(cubin):
-        if name.startswith(".text."):
-            for word, _ in struct.iter_unpack("<QQ", code[: len(code) // 16 * 16]):
-                operation = word & _OPERATION
-                fences += operation == _GROUP and not word & _WAIT
-                products += operation in _PRODUCTS
+    for word in _instructions(cubin):
+        operation = word & _OPERATION
+        fences += operation == _GROUP and not word & _WAIT
+        products += operation in _PRODUCTS
     # Both are counted, because ptxas may leave out code that is never reached, and may repeat a loop's body.
     return fences > asked_fences and fences * products_asked > asked_fences * products
+
+
+def _instructions(cubin: bytes) -> Iterator[int]:
+    """The lower half of each instruction of a cubin."""
+    for name, code in sections(cubin):
+        if name.startswith(".text."):
+            yield from (word for word, _ in struct.iter_unpack("<QQ", code[: len(code) // 16 * 16]))
+
+
+def contraction(cubin: bytes, ptx: str) -> str:
+    """How the assembler fused products of float32 with sums, in words; empty if it fused all that were left to it.
+
+    A share of them, which is the same where a thread has more elements that are treated alike.
+
+    Raises UntoldError where products of another type are left to it.
+    """
+    left, before = PtxText(ptx).left_to_fuse()
+    if others := sorted({*left} - {"f32"}):
+        raise UntoldError(
+            f"the assembler may fuse products of {', '.join(others)} with sums, and it is not read whether"
+        )
+    fused = sum(word & _OPERATION in _FUSED for word in _instructions(cubin)) - before
+    return (
+        ""
+        if fused == left["f32"]
+        else f"{Fraction(fused, left['f32'] or 1)} of the products in sums that are left to the assembler fused"
+    )
 
 
 _MMA = {
@@ -160,7 +187,11 @@ def load_widths(language: str, assembly: str) -> Counter[int]:
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
 _PLACE = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 _FRAME = re.compile(r"([^\s@\[\]/]+):(\d+):\d+")
-_TRITONS = "/triton/language/"
+TRITONS = "/triton/language/"
+_FLOAT = re.compile(
+    r"\s*(?:@\S+\s+)?(fma|mul|add|sub|div)\.(?:\w+\.)*?(f64|f32x2|f32|f16x2|bf16x2|f16|bf16)\s+([^;]*);"
+)
+_FUSED = frozenset(mode << 8 | 0x23 for mode in range(0x2, 0x10, 2))  # FFMA
 
 
 class PtxText(str):
@@ -170,7 +201,7 @@ class PtxText(str):
         """Each line with its file's name and its line in the source."""
         files = {number: (name or folder, folder) for number, folder, name in _FILE.findall(self)}
         names = {number: name.rpartition("/")[2] for number, (name, _) in files.items()}
-        tritons = {names[number] for number, both in files.items() if any(_TRITONS in f"{part}/" for part in both)}
+        tritons = {names[number] for number, both in files.items() if any(TRITONS in f"{part}/" for part in both)}
         here = ("", 0)
         for line in self.splitlines():
             if (place := _PLACE.match(line)) is not None:
@@ -192,6 +223,23 @@ class PtxText(str):
             elif (copy := _PTX_COPY.search(line)) is not None:
                 by_line.setdefault(("load", *here), []).append(int(copy[1], 0))
         return by_line
+
+    def left_to_fuse(self) -> tuple[Counter[str], int]:
+        """By type, the sums with a product or a quotient, which the assembler may fuse; and the fused ones of float32.
+
+        A text has one instruction for each register, but in loops.
+        """
+        made: set[str] = set()
+        left, fused = Counter[str](), 0
+        for operation, kind, operands in _FLOAT.findall(self):
+            result, *given = (one.strip() for one in operands.split(","))
+            if operation in ("mul", "div"):
+                made.add(result)
+            elif operation == "fma":
+                fused += kind == "f32"
+            elif made.intersection(given):
+                left[kind] += 1
+        return left, fused
 
     def bank_waits(self) -> dict[tuple[str, int], int | None]:
         """Further steps of the banks of shared memory that each turn of loops takes for a warp, by file name and line.

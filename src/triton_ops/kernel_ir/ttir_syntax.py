@@ -49,6 +49,7 @@ class Type:
     element: str  # what it holds: `bf16`, `i32`, or what a pointer or a descriptor points to
     pointer: bool = False
     descriptor: bool = False
+    layout: str = field(default="", compare=False, repr=False)  # who holds which element, in a TTGIR module's words
 
     @property
     def whole(self) -> bool:
@@ -195,8 +196,9 @@ def parsed_type(text: str) -> Type:
         while (match := re.match(r"(\d+)x", element)) is not None:
             extents.append(int(match[1]))
             element = element[match.end() :]
-        content = parsed_type(_split(element)[0])  # without its encoding
-        return Type(tuple(extents), content.element, content.pointer)
+        inner, *layout = _split(element)
+        content = parsed_type(inner)
+        return Type(tuple(extents), content.element, content.pointer, layout="".join(layout))
     return Type((), text)
 
 

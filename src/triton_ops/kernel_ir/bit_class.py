@@ -1,0 +1,138 @@
+"""The class of a compiled config: configs of one class give the same bits, as far as their texts tell.
+
+Two configs are in one class if every element that they write is the same expression: the same operations in the same
+types, by their TTIR; sums in the same order and grouping, by the layouts and the matrix instructions of their TTGIR;
+and the same share of products fused with additions by the assembler, by their PTX and machine code. A class is a
+proposal: bits are compared on a device before it counts. What cannot be told is a class of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton_ops.kernel_ir.expressions import EXACT, Expressions, digest, walk
+from triton_ops.kernel_ir.facts import SourcePlace, places_in
+from triton_ops.kernel_ir.layouts import Layouts
+from triton_ops.kernel_ir.machine_code import TRITONS, contraction
+from triton_ops.kernel_ir.ttir_syntax import TtirOperation, UntoldError, parsed_module
+
+_DOTS = ("tt.dot", "ttng.warp_group_dot", "ttng.tc_gen5_mma", "tt.dot_scaled", "ttng.tc_gen5_mma_scaled")
+_INSTRUCTIONS = {"2": "mma.sync", "3": "wgmma", "5": "tcgen05"}
+
+_ALL_FUSED = "all products in sums fused"
+_ALIKE = "mma.sync or wgmma"  # both add up 16 products of halves at a time, and were equal in every bit on an H200
+_HALVES = ("f16", "bf16")
+_IN_SHARED_MEMORY = re.compile(r"!ttg\.memdesc<(?:\d+x)*(\w+),.*")
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a sum is grouped and ordered, in words; its line is no part of that."""
+
+    words: str
+    line: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.words} at line {self.line}" if self.line else self.words
+
+
+@dataclass(frozen=True)
+class BitClass:
+    """What decides the bits of a config's results.
+
+    Attributes:
+        expression: A name for what is written, without orders.
+        orders: Of its sums, in the order of their lines.
+        fused: How the assembler fused products with sums, in words; empty if it fused all that were left to it.
+        silent: Why it cannot be told; empty if it can.
+    """
+
+    expression: str = ""
+    orders: tuple[Order, ...] = ()
+    fused: str = ""
+    silent: str = ""
+
+    @property
+    def key(self) -> str:
+        """A name that two configs of one class share; empty where it cannot be told."""
+        orders = [order.words for order in self.orders]
+        return "" if self.silent else digest(self.expression, orders, self.fused)
+
+    def apart(self, other: BitClass) -> list[str]:
+        """What separates it from another class, in words; empty where nothing does."""
+        if self.silent or other.silent:
+            return [self.silent or other.silent]
+        found = [] if self.expression == other.expression else ["other operations"]
+        if self.orders != other.orders:
+            sides = ((self, other), (other, self))
+            here, there = ([str(order) for order in one.orders if order not in rest.orders] for one, rest in sides)
+            found.append(f"{'; '.join(here) or 'no more sums'} against {'; '.join(there) or 'no more sums'}")
+        if self.fused != other.fused:
+            found.append(f"{self.fused or _ALL_FUSED} against {other.fused or _ALL_FUSED}")
+        return found
+
+    @classmethod
+    def of(cls, stages: Mapping[str, Any]) -> BitClass:
+        """The class of a config from its texts by the names of Triton's stages: `ttir`, `ttgir`, `ptx`, `cubin`.
+
+        Cost: some 10 to 50 ms.
+        """
+        if "ptx" not in stages:
+            return cls(silent="it is not compiled for a GPU of NVIDIA")
+        try:
+            found = Expressions.of(parsed_module(stages["ttir"]), _place_in(stages["ttir"]))
+            orders = {*found.groups, *_orders(stages["ttgir"])}
+            fused = contraction(stages["cubin"], stages["ptx"])
+        except UntoldError as error:
+            return cls(silent=str(error))
+        told = sorted((place.file, place.line, words) if place else ("", 0, words) for place, words in orders)
+        return cls(digest(sorted(found.stored)), tuple(Order(words, line) for _, line, words in told), fused)
+
+
+def _place_in(text: str) -> Callable[[TtirOperation], SourcePlace | None]:
+    places = places_in(text)
+    return lambda one: next((place for place in places(one) if TRITONS not in place.file), None)
+
+
+def _orders(ttgir: str) -> Iterator[tuple[SourcePlace | None, str]]:
+    """How the sums of a module of TTGIR are ordered, with their lines."""
+    layouts, place = Layouts.of(ttgir), _place_in(ttgir)
+    reordered: dict[str, str] = {}
+    for one in walk(parsed_module(ttgir).kernel.blocks):
+        words = ""
+        if one.name in ("tt.reduce", "tt.scan"):
+            words = _reduced(one, layouts, reordered)
+        elif one.name in _DOTS:
+            words = _multiplied(one, layouts)
+        elif one.name == "tt.reshape" and "allow_reorder" in one.text:
+            reordered[one.results[0]] = _reordered(one, layouts)
+        if words:
+            yield place(one), words
+
+
+def _reduced(one: TtirOperation, layouts: Layouts, reordered: Mapping[str, str]) -> str:
+    axis, kind = one.attribute("axis") or 0, one.types[0]
+    extent, scans = kind.shape[axis], one.name == "tt.scan"
+    exact = kind.whole or all(each.name in EXACT for each in one.regions[0][0].operations[:-1])
+    if extent == 1 or exact:
+        return ""
+    what = "a running sum" if scans else "a sum"
+    return f"{what} over {extent}: {layouts.order(kind.layout, axis, extent)}{reordered.get(one.operands[0], '')}"
+
+
+def _reordered(one: TtirOperation, layouts: Layouts) -> str:
+    before, after = one.types[0], one.kinds[0]
+    axis = next((nth for nth, pair in enumerate(zip(before.shape, after.shape, strict=False)) if pair[0] != pair[1]), 0)
+    return f", of what was {layouts.order(before.layout, axis, before.shape[axis])}"
+
+
+def _multiplied(one: TtirOperation, layouts: Layouts) -> str:
+    version = re.search(r"versionMajor = (\d)", layouts.whole(one.kinds[-1].layout))
+    element = _IN_SHARED_MEMORY.sub(r"\1", one.types[0].element)
+    if version is None:
+        return f"products of {element} term by term"
+    instruction = _INSTRUCTIONS[version[1]]
+    return f"products of {element} by {_ALIKE if element in _HALVES and instruction in _ALIKE else instruction}"

@@ -1,0 +1,258 @@
+"""What each element that a kernel writes is made of: a canonical expression of its TTIR, without the sizes of tiles.
+
+Two configs whose stored expressions are equal do the same operations in the same types. Addresses and masks choose
+which element is computed, and are left out; so are splats, transpositions and other moves. A sum of a loop's steps is
+one chain, whatever the tile, where each step of a `tl.dot` adds to the sum of the last one; what a step adds up apart
+is grouped by the tile, and told. So are the bounds of loops that carry numbers, with tiles in place of their sizes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from triton_ops.kernel_ir.facts import SourcePlace
+from triton_ops.kernel_ir.ttir_syntax import Module, TtirBlock, TtirOperation, UntoldError
+
+EXACT = frozenset((
+    "arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf", "arith.maxsi", "arith.maxui", "arith.minsi",
+    "arith.minui", "arith.addi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.cmpi", "arith.cmpf",
+    "arith.select",
+))  # fmt: skip
+"""Operations whose results are the same in whatever order elements are reduced."""
+_MOVES = frozenset((
+    "tt.splat", "tt.expand_dims", "tt.broadcast", "tt.reshape", "tt.trans", "tt.unsplat", "tt.split", "tt.addptr",
+    "tt.advance", "tt.make_tensor_ptr", "tt.make_tensor_descriptor", "arith.extsi", "arith.index_cast",
+))  # fmt: skip
+_LOADS = frozenset(("tt.load", "tt.descriptor_load", "tt.descriptor_gather"))
+_STORES = {"tt.store": 1, "tt.descriptor_store": -1, "tt.descriptor_scatter": -1}
+_UNTOLD = {
+    "tt.elementwise_inline_asm": "it has inline assembly",
+    "tt.atomic_cas": "it exchanges values atomically, in the order in which programs come",
+    "tt.descriptor_reduce": "it adds atomically, in the order in which programs come",
+    "tt.mulhiui": "it draws random numbers, or multiplies whole numbers as generators of these do",
+    "tt.call": "it calls a function that Triton does not write into it",
+    "scf.while": "a loop ends by what it computes",
+    "cf.br": "it jumps",
+    "cf.cond_br": "it jumps",
+}
+_NAMES = re.compile(r"%[\w$.-]+(?:#\d+)?|\baxis = \d+ : i32|(?:end|start) = \d+ : i32")
+_IMPRECISE = re.compile(r"maxNumImpreciseAcc = (\d+)")
+
+
+class Expression(NamedTuple):
+    """A value; `data` tells whether it depends on what the kernel reads, and `number` is a constant's.
+
+    `inexact` is one of floating point, whose value depends on the order of what makes it. Of a product that adds to
+    nothing, `apart` has what it is made of, without its sum.
+    """
+
+    key: str
+    data: bool = True
+    number: int | None = None
+    inexact: bool = False
+    pointer: bool = False
+    apart: tuple[object, ...] = ()
+
+
+def digest(*parts: object) -> str:
+    """A short name for what has these parts."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
+
+
+@dataclass
+class Expressions:
+    """The expressions of a kernel.
+
+    Attributes:
+        place: From an operation to its places in the source.
+        stored: What is written, and where to.
+        groups: What is grouped by sizes of tiles, in words, with its place.
+    """
+
+    place: Callable[[TtirOperation], SourcePlace | None]
+    stored: set[str] = field(default_factory=set)
+    groups: set[tuple[SourcePlace | None, str]] = field(default_factory=set)
+    _values: dict[str, Expression] = field(default_factory=dict)
+    _tiles: set[int] = field(default_factory=set)
+
+    @staticmethod
+    def of(module: Module, place: Callable[[TtirOperation], SourcePlace | None]) -> Expressions:
+        """Those of a module of TTIR; raises UntoldError, with the reason, where the order of a sum cannot be told."""
+        found = Expressions(place)
+        if len(module.kernel.blocks) > 1:
+            raise UntoldError("it jumps")
+        for one in walk(module.kernel.blocks):
+            if one.name in _LOADS:
+                found._tiles.update(one.kinds[0].shape)
+        for name, kind in module.kernel.arguments:
+            found._values[name] = Expression(name, data=not kind.whole, pointer=kind.pointer)
+        found._block(module.kernel.blocks[0], 0)
+        return found
+
+    def _block(self, block: TtirBlock, depth: int) -> list[Expression]:
+        """The values that a block hands on."""
+        for one in block.operations:
+            if one.name in ("scf.yield", "tt.reduce.return", "tt.scan.return"):
+                return [self._values[name] for name in one.operands]
+            self._keep(one, self._results(one, depth))
+        return []
+
+    def _keep(self, one: TtirOperation, values: Iterable[Expression]) -> None:
+        for name, value, kind in zip(one.results, values, one.kinds, strict=False):
+            if one.name != "scf.for":  # which names no types of its results
+                pointer = value.pointer or kind.pointer
+                value = value._replace(inexact=not (kind.whole or pointer), pointer=pointer)
+            self._values[name] = value
+
+    def _results(self, one: TtirOperation, depth: int) -> Iterable[Expression]:
+        if (reason := _UNTOLD.get(one.name)) is not None:
+            raise UntoldError(reason)
+        given = [self._values[name] for name in one.operands if name in self._values]
+        special = {
+            "scf.for": self._for, "scf.if": self._if, "tt.reduce": self._reduce, "tt.scan": self._reduce,
+        }.get(one.name)  # fmt: skip
+        if special is not None:
+            return special(one, given, depth)
+        if one.name in _LOADS:
+            return [Expression(digest("load", given[0].key, one.kinds[0].element))]
+        if one.name in _STORES:
+            self.stored.add(digest("store", given[0].key, given[_STORES[one.name]].key))
+            return []
+        if one.name == "tt.atomic_rmw":
+            return self._atomic(one, given)
+        if one.name == "tt.dot":
+            return [self._dot(one, given, chained=False)]
+        return self._plain(one, given)
+
+    def _plain(self, one: TtirOperation, given: Sequence[Expression]) -> list[Expression]:
+        """What an operation makes of single elements."""
+        if one.name in _MOVES:
+            return [given[0]] * len(one.results)
+        if one.name == "arith.constant":
+            number = int(one.literal) if one.kinds[0].whole and re.fullmatch(r"-?\d+", one.literal) else None
+            return [Expression(digest(one.literal, one.kinds[0].element), data=False, number=number)]
+        if (tile := self._tile(one, given)) is not None:
+            return [tile]
+        if one.name == "arith.addf" and (products := [value for value in given if value.apart]):
+            other = given[1 - given.index(products[0])]
+            return [Expression(digest(*products[0].apart, other.key))]
+        if one.name == "arith.select" and not given[0].data:
+            given = [Expression("a place", data=False), *given[1:]]
+        keys, element = [value.key for value in given], [kind.element for kind in one.kinds]
+        data = any(value.data for value in given)
+        words = _NAMES.sub("", one.text), one.quoted
+        return [Expression(digest(one.name, words, keys, element, nth), data) for nth in range(len(one.results))]
+
+    def _tile(self, one: TtirOperation, given: Sequence[Expression]) -> Expression | None:
+        """Where a tile begins or ends, or how many tiles cover an extent, without their size."""
+        if len(given) != 2 or any(value.data for value in given):
+            return None
+        sizes = [value.number for value in given if value.number in self._tiles]
+        others = [value.key for value in given if value.number is None]
+        if not sizes or not others:
+            covering = [value.number for value in given if value.number is not None and value.number + 1 in self._tiles]
+            return Expression(f"{others[0]} + tile - 1", data=False) if covering and one.name == "arith.addi" else None
+        if one.name == "arith.muli":
+            return Expression(f"({others[0]}) * tile", data=False)
+        if one.name == "arith.addi" and others[0].endswith("* tile"):
+            return Expression(f"{others[0]} + tile", data=False)
+        if one.name in ("arith.divsi", "arith.divui") and others[0].endswith(" + tile - 1"):
+            return Expression(f"tiles of {others[0].removesuffix(' + tile - 1')}", data=False)
+        return None
+
+    def _dot(self, one: TtirOperation, given: Sequence[Expression], chained: bool) -> Expression:
+        """A product: its accumulator is the loop's own sum where it is `chained`."""
+        left, right, total = (value.key for value in given[:3])
+        imprecise, terms = _IMPRECISE.search(one.text), one.types[0].shape[-1]
+        promoted = int(imprecise[1]) if imprecise is not None else 0
+        if not chained:
+            self.groups.add((self.place(one), f"sums of {terms} terms apart"))
+        if 0 < promoted <= terms:
+            self.groups.add((self.place(one), f"sums of {promoted} terms apart"))
+        words = _IMPRECISE.sub("", _NAMES.sub("", one.text))
+        made = ("dot", words, sorted((left, right)), [kind.element for kind in one.types])
+        return Expression(digest(*made, total), apart=() if chained else made)
+
+    def _reduce(self, one: TtirOperation, given: Sequence[Expression], depth: int) -> list[Expression]:
+        block = one.regions[0][0]
+        for nth, name in enumerate(block.arguments):
+            self._values[name] = Expression(f"reduced {depth} {nth}")
+        if one.name == "tt.reduce" and one.types[0].shape[one.attribute("axis") or 0] == 1:
+            return list(given)
+        combined = [value.key for value in self._block(block, depth + 1)]
+        words = one.name, "reverse = true" in one.text
+        data = any(value.data for value in given)
+        keys = [value.key for value in given]
+        return [Expression(digest(words, keys, combined, nth), data) for nth in range(len(one.results))]
+
+    def _atomic(self, one: TtirOperation, given: Sequence[Expression]) -> list[Expression]:
+        if one.kinds[0].element.startswith(("f", "bf")) or one.predicate in ("fadd", "exch"):
+            raise UntoldError("it adds floating point atomically, in the order in which programs come")
+        self.stored.add(digest("atomic", one.predicate, [value.key for value in given[:2]]))
+        return [Expression(digest("before", one.predicate, given[0].key))]
+
+    def _if(self, one: TtirOperation, given: Sequence[Expression], depth: int) -> list[Expression]:
+        ways = [[value.key for value in self._block(region[0], depth)] for region in one.regions]
+        return [
+            Expression(digest("if", given[0].key, [way[nth] for way in ways if way])) for nth in range(len(one.results))
+        ]
+
+    def _for(self, one: TtirOperation, _: Sequence[Expression], depth: int) -> list[Expression]:
+        # Operands in the order of the text: `scf.for %i = %lower to %upper step %step iter_args(%name = %begin, ...)`.
+        turn, lower, upper, step, *carried = one.operands
+        inner, begin = carried[0::2], [self._values[name] for name in carried[1::2]]
+        self._values[turn] = Expression(f"turn {depth}", data=False)
+        ranks = [
+            sum(one.inexact for one in begin[:nth]) if value.inexact else f"whole {nth}"
+            for nth, value in enumerate(begin)
+        ]
+        for name, value, rank in zip(inner, begin, ranks, strict=True):
+            key = value.key if value.pointer else f"carried {depth} {rank}"
+            self._values[name] = value._replace(key=key, number=None, apart=())
+        turned = self._turn(one, inner, depth)
+        reach = self._reach(*(self._values[name] for name in (lower, upper, step)))
+        sums = [(value.key, then.key) for value, then in zip(begin, turned, strict=True) if value.inexact]
+        return [
+            value._replace(key=digest("for", reach, sums, rank), apart=()) if value.inexact else value
+            for value, rank in zip(begin, ranks, strict=True)
+        ]
+
+    def _turn(self, one: TtirOperation, inner: Sequence[str], depth: int) -> list[Expression]:
+        """The values that a turn of a loop hands on."""
+        chains, handed = self._chains(one, inner), []
+        for each in one.regions[0][0].operations:
+            if each.results and each.results[0] in chains:
+                self._keep(each, [self._dot(each, [self._values[name] for name in each.operands], chained=True)])
+            else:
+                handed = self._block(TtirBlock(operations=[each]), depth + 1)
+        return handed
+
+    def _chains(self, one: TtirOperation, inner: Sequence[str]) -> set[str]:
+        """The products that add to what the loop carries, and are all that it carries on there."""
+        last = one.regions[0][0].operations[-1]
+        pairs = dict(zip(last.operands, inner, strict=False))
+        return {
+            operation.results[0] for operation in one.regions[0][0].operations
+            if operation.name == "tt.dot" and pairs.get(operation.results[0]) == operation.operands[2]
+        }  # fmt: skip
+
+    def _reach(self, lower: Expression, upper: Expression, step: Expression) -> tuple[str, ...]:
+        """The elements that a loop covers, without the size of its tiles."""
+        if step.number in self._tiles:
+            return lower.key, upper.key
+        if upper.key.startswith("tiles of ") and step.number == 1 and lower.number == 0:
+            return lower.key, upper.key.removeprefix("tiles of ")
+        return lower.key, upper.key, step.key
+
+
+def walk(blocks: Iterable[TtirBlock]) -> Iterable[TtirOperation]:
+    """Every operation of some blocks, with those inside of others."""
+    for block in blocks:
+        for one in block.operations:
+            yield one
+            for region in one.regions:
+                yield from walk(region)

@@ -1,0 +1,96 @@
+"""The layouts of a TTGIR module: which elements along an axis one thread, one warp and the whole program hold.
+
+Facts used, of Triton 3.6 to 3.9: a layout has a name at the text's top, as `#blocked = #ttg.blocked<{…}>`, or stands in
+the type; in a result of `mma.sync` or of `wgmma` a thread holds two neighbours along columns, then four threads stand
+side by side, and along rows eight threads stand below each other, of which each has a second row eight further down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+_NAMED = re.compile(r"^(#\w+) = (#tt\w*\..*)$", re.MULTILINE)
+_LISTS = re.compile(r"(\w+) = \[([\d, ]*)\]")
+_BASES = re.compile(r"(register|lane|warp) = \[((?:\[[\d, ]*\](?:, )?)*)\]")
+_SLICE = re.compile(r"#ttg\.slice<\{dim = (\d+), parent = (.*)\}>$")
+_VERSION = re.compile(r"versionMajor = (\d)")
+_WARP_GROUP = 3  # the version of the layout of a product by a group of warps
+IN_A_THREAD, LANES, WARPS = "in a thread", "lanes", "warps"
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """The layouts of a text by name."""
+
+    named: Mapping[str, str]
+
+    @staticmethod
+    def of(text: str) -> Layouts:
+        """Those that the text of a module names."""
+        return Layouts(dict(_NAMED.findall(text)))
+
+    def whole(self, layout: str) -> str:
+        """What a name stands for, also within another layout."""
+        return re.sub(r"#\w+(?![\w.])", lambda name: self.named.get(name[0], name[0]), layout)
+
+    def order(self, layout: str, axis: int, extent: int) -> str:
+        """Who holds neighbours along an axis of so many elements, the nearest first, such as `4 in a thread, 32 lanes`.
+
+        Where that is not known of a kind of layout, the text of the layout.
+        """
+        whole = self.whole(layout)
+        holders = list(_holders(whole, axis))
+        return ", ".join(_fitted(holders, extent)) if holders else whole
+
+
+def _holders(layout: str, axis: int) -> Iterator[tuple[str, int]]:
+    """Who holds neighbours along an axis, and how many there are, from the nearest on."""
+    if (slice_ := _SLICE.match(layout)) is not None:
+        yield from _holders(slice_[2], axis + (axis >= int(slice_[1])))
+        return
+    lists = {name: [int(one) for one in numbers.split(",") if one.strip()] for name, numbers in _LISTS.findall(layout)}
+    if layout.startswith("#ttg.blocked"):
+        for name, holder in (("sizePerThread", IN_A_THREAD), ("threadsPerWarp", LANES), ("warpsPerCTA", WARPS)):
+            yield holder, lists[name][axis]
+    elif layout.startswith("#ttg.nvidia_mma"):
+        yield from _of_product(lists, int(_VERSION.findall(layout)[0]), axis)
+    elif layout.startswith("#ttg.linear"):
+        yield from _of_bases(layout, axis)
+
+
+def _of_product(lists: Mapping[str, list[int]], version: int, axis: int) -> Iterator[tuple[str, int]]:
+    warps, shape = lists["warpsPerCTA"], lists["instrShape"]
+    if axis == len(warps) - 1:
+        columns = shape[1] if version == _WARP_GROUP else shape[-1]
+        yield from ((IN_A_THREAD, 2), (LANES, 4), (IN_A_THREAD, columns // 8))
+    elif axis == len(warps) - 2:
+        yield from ((LANES, 8), (IN_A_THREAD, 2))
+    yield WARPS, warps[axis]
+
+
+def _of_bases(layout: str, axis: int) -> Iterator[tuple[str, int]]:
+    """A linear layout has a row of bases for each holder; a holder's bit n moves an element as its base n does."""
+    moves = []
+    for name, bases in _BASES.findall(layout):
+        holder = {"register": IN_A_THREAD, "lane": LANES, "warp": WARPS}[name]
+        steps = [int(base.split(",")[axis]) for base in re.findall(r"\[([\d, ]*)\]", bases)]
+        moved = [step for step in steps if step]
+        if moved != sorted(moved) or any(step & (step - 1) for step in moved):
+            return  # another order than that of the elements
+        moves += [(step, holder) for step in moved]
+    yield from ((holder, 2) for _, holder in sorted(moves))
+
+
+def _fitted(holders: list[tuple[str, int]], extent: int) -> Iterator[str]:
+    """The holders of so many elements: those beyond hold the same elements again, and threads hold what is left."""
+    merged: list[tuple[str, int]] = []
+    for holder, count in (*holders, (IN_A_THREAD, extent)):
+        fitting = min(count, extent)
+        extent //= fitting
+        if fitting > 1 and merged and merged[-1][0] == holder:
+            merged[-1] = holder, merged[-1][1] * fitting
+        elif fitting > 1:
+            merged.append((holder, fitting))
+    yield from (f"{count} {holder}" for holder, count in merged)

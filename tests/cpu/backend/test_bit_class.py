@@ -1,0 +1,192 @@
+"""Classes of configs whose results are the same expressions, from what is compiled for a GPU that is not here."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+import triton.language as tl  # noqa: E402
+
+from triton_ops import TensorSpec, TritonKernel  # noqa: E402
+from triton_ops.backend import Arguments, TritonCompiler  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
+from triton_ops.kernel_ir import BitClass  # noqa: E402
+from triton_ops.kernel_ir.layouts import Layouts  # noqa: E402
+from triton_ops.space import Config  # noqa: E402
+
+pytestmark = pytest.mark.triton
+
+
+@triton.jit
+def product(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr = 1):
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    part = tl.cdiv(K, SPLIT)
+    total = tl.zeros((BM, BN), tl.float32)
+    for first in range(0, part, BK):
+        k = first + tl.arange(0, BK)
+        left = tl.load(a + m[:, None] * K + k[None, :], mask=k[None, :] < K, other=0.0)
+        right = tl.load(b + k[:, None] * N + n[None, :], mask=k[:, None] < K, other=0.0)
+        total += tl.dot(left, right, input_precision="ieee")
+    tl.store(c + m[:, None] * N + n[None, :], total.to(tl.bfloat16))
+
+
+@triton.jit
+def counted_product(a, b, c, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m, n = tl.arange(0, BM), tl.arange(0, BN)
+    total = tl.zeros((BM, BN), tl.float32)
+    for step in range(tl.cdiv(K, BK)):
+        k = step * BK + tl.arange(0, BK)
+        left = tl.load(a + m[:, None] * K + k[None, :], mask=k[None, :] < K, other=0.0)
+        right = tl.load(b + k[:, None] * N + n[None, :], mask=k[:, None] < K, other=0.0)
+        total = tl.dot(left, right, total)
+    tl.store(c + m[:, None] * N + n[None, :], total.to(tl.bfloat16))
+
+
+@triton.jit
+def row_sums(x, out, COLUMNS, BLOCK: tl.constexpr, ROWS: tl.constexpr, KIND: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    total = tl.zeros((ROWS,), tl.float32)
+    for first in range(0, COLUMNS, BLOCK):
+        column = first + tl.arange(0, BLOCK)[None, :]
+        part = tl.load(x + row * COLUMNS + column, mask=column < COLUMNS, other=0.0)
+        if KIND == "max":
+            total = tl.maximum(total, tl.max(part, 1))
+        else:
+            total += tl.sum(part, 1) * 3.0
+    tl.store(out + tl.program_id(0) * ROWS + tl.arange(0, ROWS), total)
+
+
+@triton.jit
+def undecided(x, out, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    part = tl.load(x + at)
+    if KIND == "add":
+        tl.atomic_add(out, tl.sum(part, 0))
+    elif KIND == "exchange":
+        tl.atomic_xchg(out + at, part)
+    elif KIND == "random":
+        tl.store(out + at, part * tl.rand(1, at))
+    elif KIND == "largest":
+        tl.atomic_max(out + at, part.to(tl.int32))
+    else:
+        asm: tl.constexpr = "mov.b32 $0, $1;"
+        tl.store(out + at, tl.inline_asm_elementwise(asm, "=r,r", [part], tl.float32, True, 1))
+
+
+BF16, F32 = TensorSpec((1000, 1000), "bfloat16"), TensorSpec((1000, 1000), "float32")
+PRODUCT = {"a": BF16, "b": BF16, "c": BF16, "M": 1000, "N": 1000, "K": 1000}
+ROWS = {"x": TensorSpec((64, 3000), "float32"), "out": TensorSpec((64,), "float32"), "COLUMNS": 3000}
+CELLS = {"x": TensorSpec((4096,), "float32"), "out": TensorSpec((4096,), "float32"), "BLOCK": 256}
+BASE = {"BM": 64, "BN": 64, "BK": 64, "num_warps": 4, "num_stages": 3}
+
+
+def class_of(kernel, arguments, **config):
+    arguments = {name: value for name, value in arguments.items() if name in kernel.arg_names}
+    described = Arguments(keyword=arguments).described()
+    compiler = TritonCompiler(TritonKernel(kernel, lambda _: (1,)), described, Target.named("sm_90"))
+    (built,) = compiler.built(Config(config))
+    return BitClass.of(built.stages)
+
+
+@pytest.mark.parametrize("kernel", [product, counted_product])
+def test_tiles_warps_and_stages_change_no_bit_of_a_product(kernel):
+    others = [{"BM": 128}, {"BN": 128}, {"BK": 32}, {"num_stages": 1}, {"BM": 128, "num_warps": 8}]
+    (found,) = {class_of(kernel, PRODUCT, **{**BASE, **other}) for other in [{}, *others]}
+    assert found.key
+    assert len(found.orders) == 1
+    assert str(found.orders[0]).startswith("products of bf16 by mma.sync or wgmma at line ")
+
+
+def test_a_narrow_product_by_another_instruction_is_of_the_same_class_and_one_of_single_terms_is_not():
+    found, narrow = (class_of(product, PRODUCT, **{**BASE, **other}) for other in ({}, {"BM": 16}))
+    exact = class_of(product, {**PRODUCT, "a": F32, "b": F32}, **{**BASE, "BK": 32})
+    assert found == narrow
+    assert "term by term" in str(exact.orders[0])
+
+
+def test_a_split_sum_is_another_class_of_a_product():
+    found, split = (class_of(product, PRODUCT, **{**BASE, **other}) for other in ({}, {"SPLIT": 2}))
+    assert found.apart(split) == ["other operations"]
+    assert found.apart(found) == []
+    assert found.key != split.key
+
+
+def test_blocks_and_warps_order_a_sum_and_rows_and_stages_do_not():
+    base = {"BLOCK": 512, "ROWS": 1, "num_warps": 4, "num_stages": 2, "KIND": "sum"}
+    found, stages, rows, block, warps = (
+        class_of(row_sums, ROWS, **{**base, **other})
+        for other in ({}, {"num_stages": 3}, {"ROWS": 2, "num_warps": 8}, {"BLOCK": 1024}, {"num_warps": 2})
+    )
+    assert stages == found
+    assert found.key not in (block.key, warps.key)
+    assert "a sum over 512" in found.apart(block)[0]
+    assert "a sum over 1024" in found.apart(block)[0]
+    assert rows.expression == found.expression
+
+
+def test_the_largest_of_a_row_is_of_one_class_whatever_the_block():
+    base = {"BLOCK": 512, "ROWS": 1, "num_warps": 4, "KIND": "max"}
+    found = {class_of(row_sums, ROWS, **{**base, **other}).key for other in ({}, {"BLOCK": 1024}, {"num_warps": 2})}
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("add", "it adds floating point atomically"), ("exchange", "atomically"), ("random", "random numbers"),
+        ("assembly", "inline assembly"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_decided_is_a_class_of_its_own_with_the_reason(kind, reason):
+    found = class_of(undecided, CELLS, KIND=kind)
+    assert reason in found.silent
+    assert found.key == ""
+    assert found.apart(found) == [found.silent]
+
+
+def test_atomics_of_whole_numbers_whose_order_does_not_matter_are_decided():
+    assert class_of(undecided, CELLS, KIND="largest").key
+
+
+def test_nothing_is_said_of_a_text_for_another_vendor():
+    assert BitClass.of({"ttir": "", "ttgir": "", "amdgcn": ""}).silent
+
+
+POWERS = st.sampled_from([1, 2, 4, 8, 16, 32])
+
+
+@given(st.tuples(POWERS, POWERS, POWERS), st.sampled_from([1, 2, 16, 128, 4096]))
+def test_holders_of_an_axis_hold_all_of_it_once(holders, extent):
+    each, lanes, warps = holders
+    layout = (
+        f"#ttg.blocked<{{sizePerThread = [1, {each}], threadsPerWarp = [1, {lanes}], warpsPerCTA = [1, {warps}], "
+        "order = [1, 0]}>"
+    )
+    counts = [int(part.split()[0]) for part in Layouts({}).order(layout, 1, extent).split(", ") if part]
+    found = 1
+    for count in counts:
+        found *= count
+    assert found == extent
+
+
+LINEAR = (
+    "#ttg.linear<{register = [[0, 1], [0, 8]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]], warp = [], block = []}>"
+)
+
+
+@pytest.mark.parametrize(
+    ("layout", "axis", "extent", "words"),
+    [
+        (LINEAR, 1, 16, "2 in a thread, 4 lanes, 2 in a thread"), (LINEAR, 0, 8, "8 lanes"),
+        ("#ttg.slice<{dim = 0, parent = #mma}>", 0, 64, "2 in a thread, 4 lanes, 4 in a thread, 2 warps"),
+        ("#mma", 0, 64, "8 lanes, 2 in a thread, 4 warps"), ("#ttg.odd<{}>", 0, 8, "#ttg.odd<{}>"),
+    ],
+)  # fmt: skip
+def test_each_kind_of_layout_tells_who_holds_neighbours(layout, axis, extent, words):
+    mma = "versionMajor = 3, versionMinor = 0, warpsPerCTA = [4, 2], instrShape = [16, 32, 16]"
+    assert Layouts.of(f"#mma = #ttg.nvidia_mma<{{{mma}}}>").order(layout, axis, extent) == words
