@@ -3,6 +3,7 @@
 from triton_ops._faces import TYPE_CHECKING, lazy_face
 
 _NAMES = {
+    ".command_classes": "classes_command",
     ".command_compile": "compile_command spills_command",
     ".command_expectation": "cliffs_command explain_command rank_command",
     ".command_profile": "call_command command_command flow_command ptxas_command read_command run_command",
@@ -15,6 +16,7 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
+    from triton_ops_lab.command_classes import classes_command as classes_command
     from triton_ops_lab.command_compile import compile_command as compile_command
     from triton_ops_lab.command_compile import spills_command as spills_command
     from triton_ops_lab.command_expectation import cliffs_command as cliffs_command

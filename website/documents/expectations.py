@@ -322,6 +322,38 @@ class Cliffs(Form):
     cliffs: list[Cliff]
 
 
+class ClassOfConfigs(Form):
+    """Configs that give the same bits, as far as what is compiled tells.
+
+    Attributes:
+        key: The class's name; empty where it cannot be told.
+        fastest, ms: The config that took least in the newest run, else the first; its time, or null.
+        extents: Values of the varied extent at which some config is of this class.
+        orders: How each sum is grouped and ordered.
+        fused: How the assembler fused products with sums; empty if it fused all that were left to it.
+        silent: Why the class cannot be told.
+        beside: What it has otherwise than the first class.
+    """
+
+    key: str
+    configs: list[Config]
+    fastest: Config
+    ms: float | None
+    extents: list[int]
+    orders: list[str]
+    fused: str
+    silent: str
+    beside: list[str]
+
+
+class Classes(Form):
+    """Which configs of a space give the same bits, the largest class first."""
+
+    problem: str
+    target: str
+    classes: list[ClassOfConfigs]
+
+
 class KnobValue(Form):
     """What one value of a tunable costs.
 
@@ -470,6 +502,7 @@ DOCUMENTS: dict[str, Any] = {
     "explain rank": list[Ranked],
     "explain space": OwnSpace,
     "explain cliffs": Cliffs,
+    "explain classes": Classes,
     "explain sensitivity": list[Sensitivity],
     "explain spills": Spills,
 }

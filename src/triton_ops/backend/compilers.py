@@ -128,6 +128,10 @@ class Compiler(Protocol):
         """
         return kernel_ir.KernelWork(silent=f"what the launches of {self.name} do is not read from its code")
 
+    def bit_class(self, config: Config) -> kernel_ir.BitClass:  # noqa: ARG002
+        """The class of a compiled config, whose members give the same bits; why it cannot be told is part of it."""
+        return kernel_ir.BitClass(silent=f"how {self.name} adds up is not read from its code")
+
     def machine_code(self, config: Config) -> Sequence[str | None]:  # noqa: ARG002
         """The machine code of each launch of a compiled config as text; None for one that cannot be shown."""
         return (None,)

@@ -323,10 +323,17 @@ class TritonCompiler(Compiler):
         whole = config.with_members(self.members)
         return offline.kernel_work(self.kernel, whole, self.arguments, self.target, contents)
 
+    def bit_class(self, config: Config) -> kernel_ir.BitClass:
+        """The class of all launches of a config, from the disk cache; 10 to 60 ms for each."""
+        return kernel_ir.BitClass.joined([kernel_ir.BitClass.of(one.stages) for one in self._described.built(config)])
+
+    @property
+    def _described(self) -> TritonCompiler:
+        return replace(self, arguments=self.arguments.described(light=not self.kernel.compile_imports))
+
     def machine_code(self, config: Config) -> tuple[str | None, ...]:
         """The machine code of each launch, from the disk cache; a third of a second for a matrix product."""
-        described = replace(self, arguments=self.arguments.described(light=not self.kernel.compile_imports))
-        return tuple(one.machine_code(self.target) for one in described.built(config))
+        return tuple(one.machine_code(self.target) for one in self._described.built(config))
 
     def ready_launch(self, config: Config) -> bool:
         """Have the C compiler build what launches kernels of these signatures, for all configs, into the disk cache.

@@ -54,7 +54,8 @@ def counted(count: int, noun: str) -> str:
     """A number of things, such as `1 kernel`, `2 entries` and `2,000 launches`."""
     if count == 1:
         return f"{count:,} {noun}"
-    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}{'es' * noun.endswith('ch') or 's'}"
+    ending = "es" if noun.endswith(("ch", "ss")) else "s"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}{ending}"
 
 
 def escaped(text: str) -> str:

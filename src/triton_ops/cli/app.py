@@ -52,6 +52,7 @@ _SECTIONS = {
         "explain rank": ("triton_ops_lab", "rank_command", "Order a space by expected times, without a GPU."),
         "explain spills": ("triton_ops_lab", "spills_command", "Say what a config spills, and try cures."),
         "explain cliffs": ("triton_ops_lab", "cliffs_command", "Say at which shapes a wave is added."),
+        "explain classes": ("triton_ops_lab", "classes_command", "Say which configs give the same bits."),
         "explain sensitivity": (
             "triton_ops_lab",
             "sensitivity_command",

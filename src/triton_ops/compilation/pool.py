@@ -73,6 +73,25 @@ class WorkRequest:
     config: Config
     contents: Mapping[str, Sequence[int]]
 
+    def answer(self, compiler: Compiler) -> kernel_ir.KernelWork:
+        """What the compiler says."""
+        return compiler.work(self.config, self.contents)
+
+
+@dataclass(frozen=True)
+class ClassRequest:
+    """The question for the class of a compiled config, as of `CompilePool.bit_class`."""
+
+    config: Config
+
+    def answer(self, compiler: Compiler) -> kernel_ir.BitClass:
+        """What the compiler says."""
+        return compiler.bit_class(self.config)
+
+
+_READING = (WorkRequest, ClassRequest)
+"""Questions whose answer may be a text: why it cannot be told."""
+
 
 def main() -> None:
     """The program of the fork server: ready what compilers need, then answer questions until the socket is closed."""
@@ -99,17 +118,17 @@ def serve(connection: Any) -> None:
         connection.send(_answer(question, compiler))
 
 
-def _answer(question: Config | LaunchRequest | WorkRequest, compiler: Compiler) -> Any:
+def _answer(question: Config | LaunchRequest | WorkRequest | ClassRequest, compiler: Compiler) -> Any:
     if isinstance(question, LaunchRequest):
         with suppress(Exception):  # the process that launches meets the same error, and reports it
             compiler.ready_launch(question.config)
         return None
     try:
-        if isinstance(question, WorkRequest):
-            return compiler.work(question.config, question.contents)
+        if isinstance(question, _READING):
+            return question.answer(compiler)
         return compiler.compile(question)
     except (CacheError, TargetError) as error:
-        return error.message if isinstance(question, WorkRequest) else error
+        return error.message if isinstance(question, _READING) else error
     except Exception as error:  # noqa: BLE001 - a front end may raise anything: no crash of its process
         failure = CandidateError.of(error, Status.COMPILE)
         return Compiled(question, failure.status, str(failure)) if isinstance(question, Config) else str(failure)
@@ -307,6 +326,7 @@ def compiler_server(needs: Hashable) -> ForkServer:
 _ANSWERS: dict[type, Callable[[], tuple[type, ...]]] = {
     Start: lambda: (type(None), TargetError), LaunchRequest: lambda: (type(None),),
     WorkRequest: lambda: (kernel_ir.KernelWork, str),  # its import takes NumPy
+    ClassRequest: lambda: (kernel_ir.BitClass, str),
     Config: lambda: (Compiled, CacheError, TargetError),
 }  # fmt: skip
 
@@ -416,6 +436,13 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         """
         return self._threads.submit(self._read, WorkRequest(config, contents or {}))
 
+    def bit_class(self, config: Config) -> Future[kernel_ir.BitClass]:
+        """The class of a config that was compiled, as of `Compiler.bit_class`; 10 to 60 ms of one process a launch.
+
+        The future raises nothing, as that of `read`.
+        """
+        return self._threads.submit(self._read, ClassRequest(config))
+
     def stop(self) -> None:
         """Kill all processes without waiting for their end, and leave the fork server, which the next problem may take.
 
@@ -488,18 +515,18 @@ class CompilePool(AbstractContextManager["CompilePool"]):
             except _GONE:
                 self._forget(process)
 
-    def _read(self, request: WorkRequest) -> kernel_ir.KernelWork:
+    def _read(self, request: WorkRequest | ClassRequest) -> Any:
         try:
             with self._one() as process:
                 try:
                     answer = _ask(process, request, _READ_S)
                 except _GONE as error:
                     late = isinstance(error, TimeoutError)
-                    answer = f"reading its TTIR took over {_READ_S:g} s" if late else _ended(process)
+                    answer = f"reading it took over {_READ_S:g} s" if late else _ended(process)
                     self._forget(process)
         except TargetError as error:
             answer = error.message
-        return kernel_ir.KernelWork(silent=answer) if isinstance(answer, str) else answer
+        return _ANSWERS[type(request)]()[0](silent=answer) if isinstance(answer, str) else answer
 
     def _compile(self, config: Config, last: bool = False) -> Compiled:
         """The result of a config; once more if a signal from outside ended the process, and this is not the `last`."""

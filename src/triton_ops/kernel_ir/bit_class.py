@@ -9,7 +9,7 @@ proposal: bits are compared on a device before it counts. What cannot be told is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,18 +61,15 @@ class BitClass:
         orders = [order.words for order in self.orders]
         return "" if self.silent else digest(self.expression, orders, self.fused)
 
-    def apart(self, other: BitClass) -> list[str]:
-        """What separates it from another class, in words; empty where nothing does."""
+    def beside(self, other: BitClass) -> list[str]:
+        """What it has otherwise than another class, in words; empty for the same class."""
         if self.silent or other.silent:
             return [self.silent or other.silent]
         found = [] if self.expression == other.expression else ["other operations"]
-        if self.orders != other.orders:
-            sides = ((self, other), (other, self))
-            here, there = ([str(order) for order in one.orders if order not in rest.orders] for one, rest in sides)
-            found.append(f"{'; '.join(here) or 'no more sums'} against {'; '.join(there) or 'no more sums'}")
+        found += [str(order) for order in self.orders if order not in other.orders]
         if self.fused != other.fused:
-            found.append(f"{self.fused or _ALL_FUSED} against {other.fused or _ALL_FUSED}")
-        return found
+            found.append(self.fused or _ALL_FUSED)
+        return found or ["its sums otherwise in order"] * (self.key != other.key)
 
     @classmethod
     def of(cls, stages: Mapping[str, Any]) -> BitClass:
@@ -90,6 +87,16 @@ class BitClass:
             return cls(silent=str(error))
         told = sorted((place.file, place.line, words) if place else ("", 0, words) for place, words in orders)
         return cls(digest(sorted(found.stored)), tuple(Order(words, line) for _, line, words in told), fused)
+
+    @classmethod
+    def joined(cls, launches: Sequence[BitClass]) -> BitClass:
+        """The class of a config that launches several kernels, one after another."""
+        if len(launches) == 1:
+            return launches[0]
+        if silent := next((one.silent for one in launches if one.silent), "" if launches else "it launches no kernel"):
+            return cls(silent=silent)
+        orders = tuple(order for one in launches for order in one.orders)
+        return cls(digest([one.key for one in launches]), orders, "; ".join(one.fused for one in launches if one.fused))
 
 
 def _place_in(text: str) -> Callable[[TtirOperation], SourcePlace | None]:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from triton_ops.base import Folder, StoredFile
 from triton_ops.exceptions import RunLogError
-from triton_ops.records import Head, Runs, read_head
+from triton_ops.records import Head, Run, Runs, read_head
 from triton_ops.settings import expanded
+from triton_ops.space import Config
+from triton_ops.terminal import folder_of
+from triton_ops.values import Problem
 
 _SHORTEST = 4  # characters of a key's id that tell it from a name
 
@@ -41,6 +44,17 @@ def newest_of(kernel: str, folder: Path) -> list[Path]:
     if not newest:
         raise _none(kernel, folder)
     return list(newest.values())
+
+
+def times_of(problem: Problem, cache_dir: str | Path | None, arch: str) -> dict[Config, float]:
+    """Milliseconds of each config in the newest run of a problem on a GPU of this architecture; empty without one."""
+    asked = {name: Problem.plain(argument) for name, argument in problem.arguments}
+    with contextlib.suppress(RunLogError):
+        for path in newest_of(problem.kernel, folder_of(cache_dir)):
+            run = Run.read(path)
+            if run.head.key.problem == asked and run.head.key.device.get("arch") == arch:
+                return {config: trial.median_ms for config, trial in run.trials.items() if trial.ok}
+    return {}
 
 
 def _none(text: str, folder: Path) -> RunLogError:

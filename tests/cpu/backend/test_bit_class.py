@@ -111,8 +111,8 @@ def test_a_narrow_product_by_another_instruction_is_of_the_same_class_and_one_of
 
 def test_a_split_sum_is_another_class_of_a_product():
     found, split = (class_of(product, PRODUCT, **{**BASE, **other}) for other in ({}, {"SPLIT": 2}))
-    assert found.apart(split) == ["other operations"]
-    assert found.apart(found) == []
+    assert found.beside(split) == ["other operations"]
+    assert found.beside(found) == []
     assert found.key != split.key
 
 
@@ -124,8 +124,8 @@ def test_blocks_and_warps_order_a_sum_and_rows_and_stages_do_not():
     )
     assert stages == found
     assert found.key not in (block.key, warps.key)
-    assert "a sum over 512" in found.apart(block)[0]
-    assert "a sum over 1024" in found.apart(block)[0]
+    assert found.beside(block)[0].startswith("a sum over 512: 32 lanes, 4 warps, 4 in a thread at line ")
+    assert block.beside(found)[0].startswith("a sum over 1024: ")
     assert rows.expression == found.expression
 
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_decided_is_a_class_of_its_own_with_the_reason(kind, reas
     found = class_of(undecided, CELLS, KIND=kind)
     assert reason in found.silent
     assert found.key == ""
-    assert found.apart(found) == [found.silent]
+    assert found.beside(found) == [found.silent]
 
 
 def test_atomics_of_whole_numbers_whose_order_does_not_matter_are_decided():
