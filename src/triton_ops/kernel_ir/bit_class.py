@@ -20,6 +20,7 @@ from triton_ops.kernel_ir.machine_code import TRITONS, contraction
 from triton_ops.kernel_ir.ttir_syntax import TtirOperation, UntoldError, parsed_module
 
 _DOTS = ("tt.dot", "ttng.warp_group_dot", "ttng.tc_gen5_mma", "tt.dot_scaled", "ttng.tc_gen5_mma_scaled")
+_ONE_BLOCK = '"ttg.num-ctas" = 1 :'
 _INSTRUCTIONS = {"2": "mma.sync", "3": "wgmma", "5": "tcgen05"}
 
 _ALL_FUSED = "all products in sums fused"
@@ -106,6 +107,8 @@ def _place_in(text: str) -> Callable[[TtirOperation], SourcePlace | None]:
 
 def _orders(ttgir: str) -> Iterator[tuple[SourcePlace | None, str]]:
     """How the sums of a module of TTGIR are ordered, with their lines."""
+    if _ONE_BLOCK not in ttgir:
+        raise UntoldError("its blocks work in clusters, whose layouts are not read")
     layouts, place = Layouts.of(ttgir), _place_in(ttgir)
     reordered: dict[str, str] = {}
     for one in walk(parsed_module(ttgir).kernel.blocks):
@@ -139,6 +142,8 @@ def _reordered(one: TtirOperation, layouts: Layouts) -> str:
 def _multiplied(one: TtirOperation, layouts: Layouts) -> str:
     version = re.search(r"versionMajor = (\d)", layouts.whole(one.kinds[-1].layout))
     element = _IN_SHARED_MEMORY.sub(r"\1", one.types[0].element)
+    if one.types[0].whole:  # exact in any order
+        return ""
     if version is None:
         return f"products of {element} term by term"
     instruction = _INSTRUCTIONS[version[1]]

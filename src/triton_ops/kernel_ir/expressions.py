@@ -40,6 +40,8 @@ _UNTOLD = {
     "cf.cond_br": "it jumps",
 }
 _NAMES = re.compile(r"%[\w$.-]+(?:#\d+)?|\baxis = \d+ : i32|(?:end|start) = \d+ : i32")
+_ZERO = "0.000000e+00"
+_IN_PARTS = re.compile(r"inputPrecision = \w+x\d")  # several products for one, whose sums stand apart
 _IMPRECISE = re.compile(r"maxNumImpreciseAcc = (\d+)")
 
 
@@ -47,7 +49,7 @@ class Expression(NamedTuple):
     """A value; `data` tells whether it depends on what the kernel reads, and `number` is a constant's.
 
     `inexact` is one of floating point, whose value depends on the order of what makes it. Of a product that adds to
-    nothing, `apart` has what it is made of, without its sum.
+    nothing, `apart` has what it is made of, without its sum. `tile` is the size of the tiles that it counts.
     """
 
     key: str
@@ -56,6 +58,7 @@ class Expression(NamedTuple):
     inexact: bool = False
     pointer: bool = False
     apart: tuple[object, ...] = ()
+    tile: int | None = None
 
 
 def digest(*parts: object) -> str:
@@ -126,6 +129,8 @@ class Expressions:
             return self._atomic(one, given)
         if one.name == "tt.dot":
             return [self._dot(one, given, chained=False)]
+        if one.name == "tt.dot_scaled":
+            self.groups.add((self.place(one), f"sums of {one.types[0].shape[-1]} terms after others"))
         return self._plain(one, given)
 
     def _plain(self, one: TtirOperation, given: Sequence[Expression]) -> list[Expression]:
@@ -161,21 +166,23 @@ class Expressions:
         if one.name == "arith.addi" and others[0].endswith("* tile"):
             return Expression(f"{others[0]} + tile", data=False)
         if one.name in ("arith.divsi", "arith.divui") and others[0].endswith(" + tile - 1"):
-            return Expression(f"tiles of {others[0].removesuffix(' + tile - 1')}", data=False)
+            return Expression(f"tiles of {others[0].removesuffix(' + tile - 1')}", data=False, tile=sizes[0])
         return None
 
     def _dot(self, one: TtirOperation, given: Sequence[Expression], chained: bool) -> Expression:
         """A product: its accumulator is the loop's own sum where it is `chained`."""
         left, right, total = (value.key for value in given[:3])
-        imprecise, terms = _IMPRECISE.search(one.text), one.types[0].shape[-1]
+        imprecise, terms, element = _IMPRECISE.search(one.text), one.types[0].shape[-1], one.kinds[0].element
         promoted = int(imprecise[1]) if imprecise is not None else 0
-        if not chained:
-            self.groups.add((self.place(one), f"sums of {terms} terms apart"))
-        if 0 < promoted <= terms:
-            self.groups.add((self.place(one), f"sums of {promoted} terms apart"))
+        apart = total == digest(_ZERO, element)
+        if not one.types[0].whole:  # exact in any order
+            if not chained:
+                self.groups.add((self.place(one), f"sums of {terms} terms {'apart' if apart else 'after others'}"))
+            if 0 < promoted <= terms:
+                self.groups.add((self.place(one), f"sums of {promoted} terms apart"))
         words = _IMPRECISE.sub("", _NAMES.sub("", one.text))
         made = ("dot", words, sorted((left, right)), [kind.element for kind in one.types])
-        return Expression(digest(*made, total), apart=() if chained else made)
+        return Expression(digest(*made, total), apart=made if apart else ())
 
     def _reduce(self, one: TtirOperation, given: Sequence[Expression], depth: int) -> list[Expression]:
         block = one.regions[0][0]
@@ -214,7 +221,7 @@ class Expressions:
             key = value.key if value.pointer else f"carried {depth} {rank}"
             self._values[name] = value._replace(key=key, number=None, apart=())
         turned = self._turn(one, inner, depth)
-        reach = self._reach(*(self._values[name] for name in (lower, upper, step)))
+        reach = _reach(self._values[lower], self._values[upper], self._values[step], _own_tiles(one))
         sums = [(value.key, then.key) for value, then in zip(begin, turned, strict=True) if value.inexact]
         return [
             value._replace(key=digest("for", reach, sums, rank), apart=()) if value.inexact else value
@@ -233,20 +240,27 @@ class Expressions:
 
     def _chains(self, one: TtirOperation, inner: Sequence[str]) -> set[str]:
         """The products that add to what the loop carries, and are all that it carries on there."""
-        last = one.regions[0][0].operations[-1]
-        pairs = dict(zip(last.operands, inner, strict=False))
-        return {
-            operation.results[0] for operation in one.regions[0][0].operations
-            if operation.name == "tt.dot" and pairs.get(operation.results[0]) == operation.operands[2]
-        }  # fmt: skip
+        operations = one.regions[0][0].operations
+        pairs = dict(zip(operations[-1].operands, inner, strict=False))
+        dots = (each for each in operations if each.name == "tt.dot" and not _IN_PARTS.search(each.text))
+        return {each.results[0] for each in dots if pairs.get(each.results[0]) == each.operands[2]}
 
-    def _reach(self, lower: Expression, upper: Expression, step: Expression) -> tuple[str, ...]:
-        """The elements that a loop covers, without the size of its tiles."""
-        if step.number in self._tiles:
-            return lower.key, upper.key
-        if upper.key.startswith("tiles of ") and step.number == 1 and lower.number == 0:
-            return lower.key, upper.key.removeprefix("tiles of ")
-        return lower.key, upper.key, step.key
+
+def _own_tiles(loop: TtirOperation) -> set[int]:
+    """How many elements a turn of a loop adds up: the terms of its products, else of its reductions, else its tiles."""
+    inside = list(walk(loop.regions[0]))
+    terms = {one.types[0].shape[-1] for one in inside if one.name == "tt.dot"}
+    terms = terms or {one.types[0].shape[one.attribute("axis") or 0] for one in inside if one.name == "tt.reduce"}
+    return terms or {extent for one in inside if one.name in _LOADS for extent in one.kinds[0].shape}
+
+
+def _reach(lower: Expression, upper: Expression, step: Expression, tiles: set[int]) -> tuple[str, ...]:
+    """The elements that a loop covers, without the size of its tiles."""
+    if step.number in tiles:
+        return lower.key, upper.key
+    if upper.tile in tiles and step.number == 1 and lower.number == 0:
+        return lower.key, upper.key.removeprefix("tiles of ")
+    return lower.key, upper.key, f"{upper.tile}", step.key
 
 
 def walk(blocks: Iterable[TtirBlock]) -> Iterable[TtirOperation]:

@@ -22,12 +22,24 @@ pytestmark = pytest.mark.triton
 
 
 @triton.jit
-def product(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr = 1):
+def product(
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    SPLIT: tl.constexpr = 1,
+    STRIDED: tl.constexpr = False,
+):
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     part = tl.cdiv(K, SPLIT)
     total = tl.zeros((BM, BN), tl.float32)
-    for first in range(0, part, BK):
+    for first in range(tl.program_id(2) * BK if STRIDED else 0, K if STRIDED else part, BK * SPLIT if STRIDED else BK):
         k = first + tl.arange(0, BK)
         left = tl.load(a + m[:, None] * K + k[None, :], mask=k[None, :] < K, other=0.0)
         right = tl.load(b + k[:, None] * N + n[None, :], mask=k[:, None] < K, other=0.0)
@@ -45,6 +57,19 @@ def counted_product(a, b, c, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.co
         right = tl.load(b + k[:, None] * N + n[None, :], mask=k[:, None] < K, other=0.0)
         total = tl.dot(left, right, total)
     tl.store(c + m[:, None] * N + n[None, :], total.to(tl.bfloat16))
+
+
+@triton.jit
+def onto(a, b, c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, APART: tl.constexpr, KIND: tl.constexpr):
+    m, n, k = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :], tl.arange(0, BK)
+    total = tl.zeros((BM, BN), KIND)
+    for first in range(0, 1024, BK):
+        left = tl.load(a + m * 1024 + first + k[None, :])
+        right = tl.load(b + (first + k[:, None]) * 1024 + n)
+        total = total * 2
+        product = tl.dot(left, right, out_dtype=KIND)
+        total = total + product if APART else tl.dot(left, right, total, out_dtype=KIND)
+    tl.store(c + m * 1024 + n, total)
 
 
 @triton.jit
@@ -79,6 +104,7 @@ def undecided(x, out, KIND: tl.constexpr, BLOCK: tl.constexpr):
 
 
 BF16, F32 = TensorSpec((1000, 1000), "bfloat16"), TensorSpec((1000, 1000), "float32")
+I8, I32 = TensorSpec((1000, 1000), "int8"), TensorSpec((1000, 1000), "int32")
 PRODUCT = {"a": BF16, "b": BF16, "c": BF16, "M": 1000, "N": 1000, "K": 1000}
 ROWS = {"x": TensorSpec((64, 3000), "float32"), "out": TensorSpec((64,), "float32"), "COLUMNS": 3000}
 CELLS = {"x": TensorSpec((4096,), "float32"), "out": TensorSpec((4096,), "float32"), "BLOCK": 256}
@@ -114,6 +140,26 @@ def test_a_split_sum_is_another_class_of_a_product():
     assert found.beside(split) == ["other operations"]
     assert found.beside(found) == []
     assert found.key != split.key
+
+
+def test_parts_that_are_an_instructions_tiles_apart_are_not_taken_for_the_whole():
+    base = {**BASE, "BK": 32, "STRIDED": True}  # steps of 64 and 128, as the sides of tiles
+    classes = [class_of(product, PRODUCT, **{**base, "BN": 128, "SPLIT": parts}) for parts in (1, 2, 4)]
+    assert len({one.key for one in classes}) == 3
+
+
+def test_products_onto_a_sum_that_is_scaled_are_grouped_by_their_terms_and_those_of_whole_numbers_are_exact():
+    floats, whole = {"a": BF16, "b": BF16, "c": F32, "KIND": tl.float32}, {"a": I8, "b": I8, "c": I32, "KIND": tl.int32}
+    base = {**BASE, "APART": False}
+    found, apart, deep = (class_of(onto, floats, **{**base, **other}) for other in ({}, {"APART": True}, {"BK": 32}))
+    assert [order.words for order in found.orders][-1] == "sums of 64 terms after others"
+    assert found == apart  # Triton makes one of both
+    assert found.key != deep.key
+    assert len({class_of(onto, whole, **{**base, **other}).key for other in ({}, {"BK": 32}, {"num_warps": 8})}) == 1
+
+
+def test_blocks_of_a_cluster_are_not_read():
+    assert "clusters" in class_of(product, PRODUCT, **BASE, num_ctas=2).silent
 
 
 def test_blocks_and_warps_order_a_sum_and_rows_and_stages_do_not():
