@@ -17,7 +17,6 @@ import multiprocessing
 import os
 import statistics
 import sys
-import tarfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -42,7 +41,7 @@ def main(argv: list[str]) -> int:
     """Run the kernels that are named, and save after each."""
     parser = parser_of(__doc__, Path("same_bits.json"))
     parser.add_argument("--kernels", nargs="*", default=[*CASES], choices=[*CASES], help="which kernels")
-    parser.add_argument("--texts", type=Path, help="folder for an archive of the compiled texts")
+    parser.add_argument("--texts", type=Path, help="folder for what was compiled")
     parser.add_argument("--target", default="sm_90", help="the GPU's architecture")
     arguments = parser.parse_args(argv)
     document = headed(f"python -m {__spec__.name}", arguments.commit, gpu=torch.cuda.get_device_name(), kernels={})
@@ -60,8 +59,6 @@ def main(argv: list[str]) -> int:
             document["kernels"][name] = {**counted(found), "rows": found}
             save(arguments.out, document)
             print(name, counted(found), flush=True)
-    if arguments.texts:
-        archive(arguments.texts)
     return 0
 
 
@@ -127,15 +124,6 @@ def counted(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "false_splits": sum(bits and not same for same, bits in pairs), "equal_pairs": equal,
         "class_s": round(statistics.median(row["class"]["class_s"] for row in found if "class" in row), 4),
     }  # fmt: skip
-
-
-def archive(folder: Path) -> None:
-    """Two archives beside the folder, of texts and of binaries."""
-    for name, kinds in (("texts", TEXTS[:-1]), ("binaries", TEXTS[-1:])):
-        with tarfile.open(folder.parent / f"{name}.tar.xz", "w:xz", preset=1) as tar:
-            for path in sorted(folder.rglob("*")):
-                if path.suffix[1:] in kinds:
-                    tar.add(path, str(path.relative_to(folder)))
 
 
 if __name__ == "__main__":

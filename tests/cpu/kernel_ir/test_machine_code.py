@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.kernel_ir import PtxText, binary_facts
+from triton_ops.kernel_ir import PtxText, UntoldError, binary_facts
 from triton_ops.kernel_ir.machine_code import (
     amdgcn_usage,
+    contraction,
     cubin_usage,
     features,
     load_widths,
@@ -176,3 +177,38 @@ def test_lines_in_loops_are_those_between_a_label_and_a_branch_back_to_it():
     nested = ".L_1:\n a\n.L_2:\n b\n BRA `(.L_2) ;\n c\n BRA.U `(.L_1) ;\n d"
     assert loop_lines(nested) == {1, 2, 3, 4, 5}
     assert loop_lines(".LBB0_1:\n a\n s_cbranch_scc1 .LBB0_1\n s_branch .LBB0_3\n b") == {1}
+
+
+FFMA, FADD = 0x223, 0x221
+
+
+def left_to_fuse(pairs, kind="f32"):
+    """PTX with one fused product, and others beside sums that take them."""
+    lines = ["fma.rn.f32 %f1, %f2, %f3, %f4;"]
+    for nth in range(pairs):
+        lines += [f"mul.{kind} %p{nth}, %f2, %f3;", f"sub.{kind} %s{nth}, %p{nth}, %f4;"]
+    return "\n".join(lines)
+
+
+def code_with(*operations):
+    return cubin(text_kernel=b"".join(struct.pack("<QQ", operation | 0x5000, 0) for operation in operations))
+
+
+@given(st.integers(1, 40), st.integers(1, 8))
+def test_the_share_of_products_that_the_assembler_fused_is_that_of_one_row_whatever_the_rows(pairs, rows):
+    half = pairs // 2
+    words = {
+        contraction(code_with(*[FFMA] * (1 + half * many), FADD), left_to_fuse(pairs * many)) for many in (1, rows)
+    }
+    assert len(words) == 1
+
+
+def test_all_products_fused_and_none_left_to_fuse_are_told_alike():
+    assert contraction(code_with(FFMA, FADD), left_to_fuse(0)) == ""
+    assert contraction(code_with(FFMA, FFMA, FFMA), left_to_fuse(2)) == ""
+    assert contraction(code_with(FFMA, FADD, FADD), left_to_fuse(2)).startswith("0 of the products")
+
+
+def test_products_of_another_type_that_the_assembler_may_fuse_are_not_read():
+    with pytest.raises(UntoldError, match="products of f16"):
+        contraction(code_with(FFMA), left_to_fuse(1, "f16"))
