@@ -78,8 +78,8 @@ class BitClass:
 
         Cost: some 10 to 50 ms.
         """
-        if "ptx" not in stages:
-            return cls(silent="it is not compiled for a GPU of NVIDIA")
+        if missing := [name for name in ("ttir", "ttgir", "ptx", "cubin") if name not in stages]:
+            return cls(silent=f"its compiler makes no {missing[0]}, as for other GPUs than NVIDIA's and of Gluon")
         try:
             found = Expressions.of(parsed_module(stages["ttir"]), _place_in(stages["ttir"]))
             orders = {*found.groups, *_orders(stages["ttgir"])}

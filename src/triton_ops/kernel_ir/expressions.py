@@ -92,7 +92,8 @@ class Expressions:
             if one.name in _LOADS:
                 found._tiles.update(one.kinds[0].shape)
         for name, kind in module.kernel.arguments:
-            found._values[name] = Expression(name, data=not kind.whole, pointer=kind.pointer)
+            key = _described(name, module) if kind.descriptor else name
+            found._values[name] = Expression(key, data=not kind.whole, pointer=kind.pointer or kind.descriptor)
         found._block(module.kernel.blocks[0], 0)
         return found
 
@@ -244,6 +245,12 @@ class Expressions:
         pairs = dict(zip(operations[-1].operands, inner, strict=False))
         dots = (each for each in operations if each.name == "tt.dot" and not _IN_PARTS.search(each.text))
         return {each.results[0] for each in dots if pairs.get(each.results[0]) == each.operands[2]}
+
+
+def _described(name: str, module: Module) -> str:
+    """The tensor that a descriptor made on the host is named after, such as `%a` for `%a_tiles`; else its own name."""
+    words = {f"%{word}" for word in (name[1:].partition("_")[0], name.rpartition("_")[2])}
+    return next((other for other, kind in module.kernel.arguments if kind.pointer and other in words), name)
 
 
 def _own_tiles(loop: TtirOperation) -> set[int]:

@@ -137,15 +137,13 @@ def contraction(cubin: bytes, ptx: str) -> str:
     """
     left, before = PtxText(ptx).left_to_fuse()
     if others := sorted({*left} - {"f32"}):
-        raise UntoldError(
-            f"the assembler may fuse products of {', '.join(others)} with sums, and it is not read whether"
-        )
-    fused = sum(word & _OPERATION in _FUSED for word in _instructions(cubin)) - before
-    return (
-        ""
-        if fused == left["f32"]
-        else f"{Fraction(fused, left['f32'] or 1)} of the products in sums that are left to the assembler fused"
-    )
+        what = f"products of {', '.join(others)} with sums"
+        raise UntoldError(f"the assembler may fuse {what}, and it is not read whether it does")
+    # Without any, other instructions than these are of quotients and functions that the assembler writes out.
+    fused = sum(word & _OPERATION in _FUSED for word in _instructions(cubin)) - before if left else 0
+    if fused == left["f32"]:
+        return ""
+    return f"{Fraction(fused, left['f32'])} of the products in sums that are left to the assembler fused"
 
 
 _MMA = {

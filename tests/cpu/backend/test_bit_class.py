@@ -199,8 +199,9 @@ def test_atomics_of_whole_numbers_whose_order_does_not_matter_are_decided():
     assert class_of(undecided, CELLS, KIND="largest").key
 
 
-def test_nothing_is_said_of_a_text_for_another_vendor():
-    assert BitClass.of({"ttir": "", "ttgir": "", "amdgcn": ""}).silent
+def test_nothing_is_said_of_a_text_for_another_vendor_nor_of_gluon():
+    assert "no ptx" in BitClass.of({"ttir": "", "ttgir": "", "amdgcn": ""}).silent
+    assert "no ttir" in BitClass.of({"ttgir": "", "ptx": "", "cubin": b""}).silent
 
 
 POWERS = st.sampled_from([1, 2, 4, 8, 16, 32])
