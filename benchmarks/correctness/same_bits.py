@@ -2,17 +2,19 @@
 
     python -m benchmarks.correctness.same_bits --out FILE  # on a GPU; two minutes
     python -m benchmarks.correctness.same_bits --kernels softmax --texts FOLDER
+    python -m benchmarks.correctness.same_bits --judge FILE --texts FOLDER  # without a GPU
 
 Every config of the spaces of `same_bits_cases` is compiled by processes without a device, then run on six inputs, of
 which some have outliers. A digest of all bits that it writes is kept for each, and the class that the compiled texts
 give it. Two configs of one class with other bits are a false merge, two of other classes with equal bits a false split.
-`--texts` keeps what was compiled, too.
+`--texts` keeps what was compiled, too; `--judge` reads it again, and counts how classes stand to the bits of that run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import multiprocessing
 import os
 import statistics
@@ -43,7 +45,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--kernels", nargs="*", default=[*CASES], choices=[*CASES], help="which kernels")
     parser.add_argument("--texts", type=Path, help="folder for what was compiled")
     parser.add_argument("--target", default="sm_90", help="the GPU's architecture")
+    parser.add_argument("--judge", type=Path, help="file of an earlier run, whose texts are in the folder")
     arguments = parser.parse_args(argv)
+    if arguments.judge:
+        return judge(arguments.judge, arguments.texts, arguments.out, arguments.commit)
     document = headed(f"python -m {__spec__.name}", arguments.commit, gpu=torch.cuda.get_device_name(), kernels={})
     jobs = [
         (name, at, arguments.target, arguments.texts)
@@ -79,10 +84,34 @@ def compile_one(job: Job) -> dict[str, Any]:
         for kind in TEXTS:
             content = built.stages[kind]
             (folder / name / f"{at}.{kind}").write_bytes(content if isinstance(content, bytes) else content.encode())
+    return {"compile_s": round(took, 3), "class": class_of(built.stages)}
+
+
+def class_of(stages: Mapping[str, Any]) -> dict[str, Any]:
+    """The class of a config, and the seconds that it took to read."""
     start = time.perf_counter()
-    found = BitClass.of(built.stages)
-    told = {**asdict(found), "key": found.key, "class_s": round(time.perf_counter() - start, 4)}
-    return {"compile_s": round(took, 3), "class": told}
+    found = BitClass.of(stages)
+    return {**asdict(found), "key": found.key, "class_s": round(time.perf_counter() - start, 4)}
+
+
+def judge(file: Path, folder: Path, out: Path, commit: str | None) -> int:
+    """Count how the classes that texts have now stand to the bits of the run that they are of."""
+    run = json.loads(file.read_text("utf-8"))
+    document = headed(
+        f"python -m {__spec__.name} --judge", commit, run={**run, "kernels": [*run["kernels"]]}, kernels={}
+    )
+    for name, kernel in run["kernels"].items():
+        for at, row in enumerate(kernel["rows"]):
+            if "bits" in row:
+                paths = {kind: folder / name / f"{at}.{kind}" for kind in TEXTS}
+                row["class"] = class_of({
+                    kind: path.read_bytes() if kind == "cubin" else path.read_text("utf-8")
+                    for kind, path in paths.items()
+                })  # fmt: skip
+        document["kernels"][name] = counted(kernel["rows"])
+        print(name, document["kernels"][name], flush=True)
+    save(out, document)
+    return 0
 
 
 def rows(case: Case, facts: list[dict[str, Any]]) -> list[dict[str, Any]]:
