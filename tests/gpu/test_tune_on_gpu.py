@@ -47,6 +47,14 @@ if gpu_missing() is None:
         mask = offs < written
         tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=mask), mask=mask)
 
+    @triton.jit
+    def row_sums_kernel(x_ptr, out_ptr, COLUMNS, BLOCK: tl.constexpr):
+        total = 0.0
+        for first in range(0, COLUMNS, BLOCK):
+            offs = first + tl.arange(0, BLOCK)
+            total += tl.sum(tl.load(x_ptr + tl.program_id(0) * COLUMNS + offs, mask=offs < COLUMNS, other=0.0), 0) * 3.0
+        tl.store(out_ptr + tl.program_id(0), total)
+
 
 def blocks(meta):
     """As many programs as blocks cover N."""
@@ -187,3 +195,18 @@ def test_a_tune_of_one_trial_is_unproven_and_gone_on_with_until_configs_were_com
     assert (len(first.trials), first.unproven) == (1, "no other config ran, so that nothing was compared")
     assert (len(second.trials), second.from_cache) == (2, False)
     assert second.unproven == "" or second.noise > 0  # the two were compared, whatever noise says of them
+
+
+def test_the_winner_of_a_tune_for_same_bits_has_the_bits_of_the_default(tmp_path):
+    kernel = TritonKernel(row_sums_kernel, lambda _: (256,), outputs=("out_ptr",))
+    space = {"BLOCK": [256, 1024, 4096], "num_warps": [1, 4, 8], "num_stages": [1, 3]}
+    x, out = torch.randn(256, 16384, device="cuda"), torch.empty(256, device="cuda")
+    result = tune(kernel, (x, out, 16384), space=space, effort="exhaustive", cache_dir=tmp_path, same_bits_as="default")
+    assert result.bits
+    assert not [note for note in result.notes if "at fault" in note]
+    assert [trial for trial in result.trials if trial.error.startswith("other bits than ")]
+    bits = []
+    for config in (dict(result.default.config), result.best_config):
+        row_sums_kernel[(256,)](x, out, 16384, **config)
+        bits.append(out.clone().view(torch.int32))
+    assert torch.equal(*bits)

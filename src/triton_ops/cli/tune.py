@@ -21,7 +21,7 @@ from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, option, tell
 from triton_ops.tuner import Listener, ProgressBar, RequestedTune
-from triton_ops.typed import TypedProblem, TypedTarget, named_function
+from triton_ops.typed import TypedProblem, TypedTarget, named_function, parse_config
 from triton_ops.values import Tolerance, Trial, TuningResult
 
 _HINTS = Upward[Callable[[Operation], list[str]]]("hints of pitfalls")
@@ -30,7 +30,7 @@ _LISTS_OF = {
     "--most": "--from-misses", "--kernels": "--problems and --from-misses", "--each-s": _LISTS, "--engine": _LISTS,
     "--gpus": _LISTS,
 }  # fmt: skip
-_NOT_FOR_LISTS = ("--shape", "--dtype", "--arg", "--space", "--check", "--widen")
+_NOT_FOR_LISTS = ("--shape", "--dtype", "--arg", "--space", "--check", "--same-bits-as", "--widen")
 _NOT_FOR = {
     "--problems": ("--most", "TARGET"), "--all": ("--most", "--kernels"), "--from-misses": ("--device", "--warm"),
 }  # fmt: skip
@@ -61,6 +61,10 @@ def tune_command(
     ] = None,
     check: Annotated[
         str | None, option("--check", "Own comparison, check(result, expected), as a TARGET.", "PLACE:NAME")
+    ] = None,
+    same_bits_as: Annotated[
+        str | None,
+        option("--same-bits-as", "Run only configs of the bits of this one: default, or NAME=V,...", "CONFIG"),
     ] = None,
     problems: Annotated[str | None, option("--problems", "Tune the problems in FILE, one in a line.", "FILE")] = None,
     every: Annotated[
@@ -99,7 +103,7 @@ def tune_command(
     _check_watch(watch, watch_port, lists)
     typed: dict[str, Any] = {
         "TARGET": targets or None, "--shape": problem.shape, "--dtype": problem.dtype,
-        "--arg": problem.arguments or None, "--space": problem.space, "--check": check,
+        "--arg": problem.arguments or None, "--space": problem.space, "--check": check, "--same-bits-as": same_bits_as,
         "--most": most, "--kernels": kernels or None, "--device": device, "--warm": warm or None, "--each-s": each_s,
         "--engine": engine, "--gpus": gpus, "--widen": widen or None,
     }  # fmt: skip
@@ -117,6 +121,7 @@ def tune_command(
     if device is not None:
         probe(device)
     Tolerance.of(tolerance)
+    bits = same_bits_as if same_bits_as in (None, "default") else parse_config([same_bits_as], "--same-bits-as")
     loaded = typed_target.load()
     bar = ProgressBar()
     try:
@@ -125,6 +130,7 @@ def tune_command(
             asked = TuneProblem(
                 target=operation, space=own_space, shape=extents, dtype=element, device=device, cold=not warm,
                 tolerance=tolerance, check=None if check is None else named_function("--check", check, _CHECK_HINT),
+                same_bits_as=bits,
             )  # fmt: skip
             result = _tuned(operation, asked, shared, listener)
     except KeyboardInterrupt:

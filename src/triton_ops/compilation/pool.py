@@ -441,7 +441,12 @@ class CompilePool(AbstractContextManager["CompilePool"]):
 
         The future raises nothing, as that of `read`.
         """
-        return self._threads.submit(self._read, ClassRequest(config))
+        return self._threads.submit(self.read_class, config)
+
+    def read_class(self, config: Config) -> kernel_ir.BitClass:
+        """The same in the calling thread, such as that which has compiled the config."""
+        found: kernel_ir.BitClass = self._read(ClassRequest(config))
+        return found
 
     def stop(self) -> None:
         """Kill all processes without waiting for their end, and leave the fork server, which the next problem may take.

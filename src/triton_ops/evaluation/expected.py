@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from triton_ops.backend import Arguments, CandidateError, Protection
 from triton_ops.base import excerpt, require
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation.judges import ByElement, Difference, Equal, Precision, Rounded
+from triton_ops.evaluation.judges import ByElement, Difference, Equal, EqualBits, Precision, Rounded
 from triton_ops.evaluation.numbers import (
     as_dtype,
     dense,
@@ -88,18 +88,19 @@ _EXACT_INTEGERS = 2.0**24  # float32 holds every whole number up to here
 class Standard:
     """The rule by which results are compared with the expected ones, or the caller's `check` in its place.
 
-    `exact` floats must be equal too, as of whole numbers.
+    `exact` floats must be equal too, as of whole numbers. With `bits` all numbers must have the expected bits.
     """
 
     precision: Precision = field(default_factory=Precision)
     tolerance: Tolerance = field(default_factory=Tolerance)
     check: Check | None = None
     exact: bool = False
+    bits: bool = False
 
     @property
     def by_rule(self) -> bool:
-        """True where the rule holds, and not a caller's limit for elements or a check."""
-        return self.check is None and not self.tolerance.by_element
+        """True where the rule holds, and not equal bits, a caller's limit for elements or a check."""
+        return self.check is None and not self.bits and not self.tolerance.by_element
 
     @property
     def words(self) -> str:
@@ -276,6 +277,8 @@ def _expected_numbers(low: Any, golden: Any, dtype: Any, standard: Standard, pee
 
 
 def _judge(own: Any, golden: Any, standard: Standard, peers: Sequence[Any]) -> _Judge:
+    if standard.bits:
+        return EqualBits([own])
     if not is_floating(own):
         both = [own] if golden is None else [own, as_dtype(golden, own.dtype)]
         floats = any("float" in dtype for dtype in standard.precision.inputs)

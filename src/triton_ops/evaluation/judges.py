@@ -490,6 +490,14 @@ class Equal:
         return f"{share:.2%} of the elements differ, the worst by {worst}; none may; {place}"
 
 
+class EqualBits(Equal):
+    """Judges results that do not have the right bits: none of them is right, whatever its values."""
+
+    def difference(self, result: Any) -> Difference:
+        """The error of `result`, numbers of the same shape."""
+        return super().difference(result) or Difference("equal values, in other bits: of a zero, or of no number")
+
+
 def _width(shape: Sequence[int]) -> int:
     last = shape[-1] if len(shape) else 1
     return int(last) if _ROW_LENGTHS[0] <= last <= _ROW_LENGTHS[1] else _CUT

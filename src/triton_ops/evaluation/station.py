@@ -218,7 +218,8 @@ class Inline:
             verifier=self._verifier, tell=self._tell, note_config=self._note_config, members=assignment.members,
             turn=self._turn,
         )  # fmt: skip
-        self._verifier.tell = evaluator.announce
+        for verifier in filter(None, (self._verifier, self._verifier.same_bits)):
+            verifier.tell = evaluator.announce
         return evaluator
 
     def _make_verifier(self, subject: Subject) -> Verifier:
@@ -227,13 +228,20 @@ class Inline:
         precision = Precision(inputs=tuple(subject.first.input_dtypes), reduction=reduction)
         what = f"the reference of {assignment.problem} raised"
         with CandidateError.as_error(TargetError, what, "call it with the same arguments to try"):
-            return Verifier(
+            verifier = Verifier(
                 kernel=kernel, subject=subject, reference=assignment.reference, tell=self._tell,
                 trusted=None if trusted is None else trusted.with_members(assignment.members),
                 others=further_cases(subject.first, assignment),
                 ragged=odd_case(assignment) if assignment.odd else None,
                 standard=Standard(precision=precision, tolerance=assignment.tolerance, check=assignment.check),
             )  # fmt: skip
+        if assignment.same_bits_as is not None:
+            verifier.same_bits = replace(
+                verifier, reference=None, standard=Standard(precision=precision, bits=True),
+                others=[replace(case, expected=None) for case in verifier.others],
+                ragged=None if verifier.ragged is None else replace(verifier.ragged, expected=None),
+            )  # fmt: skip
+        return verifier
 
     def _subject(self, shared: SharedTimer) -> Subject:
         assignment = self._assignment

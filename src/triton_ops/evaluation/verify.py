@@ -53,7 +53,8 @@ class Verifier:
     read. `ragged` is the case of odd extents, used only once the same code is known to serve it. Where there is no
     `reference`, the results of the default config `trusted` are the right ones; None, or a config that does not run,
     leaves that to `base`, the first config that ran, which defines the effects too. `not_compared` says why results are
-    not compared. `tell` is called with the `StationStep` that begins; a failure during `ODD` or `BASELINE` is not the
+    not compared. What is right must be so for the verifier `same_bits` too, which compares bits with those of
+    `trusted`. `tell` is called with the `StationStep` that begins; a failure during `ODD` or `BASELINE` is not the
     candidate's fault.
     """
 
@@ -66,6 +67,7 @@ class Verifier:
     trusted: Config | None = None
     base: Config | None = None
     not_compared: str = ""
+    same_bits: Verifier | None = None
     tell: Callable[[str], None] = lambda _: None
     _step: str = StationStep.LAUNCH  # to which launches belong
     _first: Executable | None = None
@@ -87,8 +89,19 @@ class Verifier:
 
     def wrong(self, executable: Executable) -> Difference | None:
         """Launch an executable on every case; its first difference, or None if it is right."""
+        error = self._wrong(executable)
+        return self._of_bits(lambda it: it.wrong(executable)) if error is None else error
+
+    def _of_bits(self, judge: Callable[[Verifier], Difference | None]) -> Difference | None:
+        if self.same_bits is None or (error := judge(self.same_bits)) is None:
+            return None
+        return replace(error, text=f"its bits are not those of config ({self.trusted}): {error.text}")
+
+    def _wrong(self, executable: Executable) -> Difference | None:
         if self.base is None:
             self._take_base(executable)
+        if self.standard.bits and (self.not_compared or self.base != self.trusted):
+            return Difference(self.not_compared or "that config does not run")
         learned, self._learned = self._learned, None
         for case in self.cases if learned is not executable else ():
             if case.holds(executable.config) and (error := self._wrong_at(case, executable)) is not None:
@@ -107,7 +120,9 @@ class Verifier:
         equal bits.
         """
         error = self._wrong_after_timing(executable, sets, last, again)
-        return None if error is None else error.suspecting(executable.suspect(), error.text)
+        if error is not None:
+            return error.suspecting(executable.suspect(), error.text)
+        return self._of_bits(lambda it: it.wrong_after_timing(executable, sets, last=last, again=again))
 
     def _wrong_after_timing(
         self, executable: Executable, sets: Sequence[Arguments], last: bool, again: bool
@@ -137,6 +152,10 @@ class Verifier:
     @property
     def against(self) -> str:
         """The thing that results are compared with, in words, such as `the reference in float64`."""
+        return self._against + (f", and bit by bit with config ({self.trusted})" if self.same_bits else "")
+
+    @property
+    def _against(self) -> str:
         if self.not_compared:
             return f"nothing: {self.not_compared}"
         if (first := self.cases[0]).expected is not None and first.expected.empty and not first.effects:

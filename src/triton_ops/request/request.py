@@ -11,7 +11,7 @@ from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.base import cached_property, canonical_json, fingerprint
 from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
-from triton_ops.space import ConfigSpace
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Key, Problem, TensorSpec, Tolerance, Work, as_callable
 
 _MOST_LETTERS = 2**16  # of an argument's text in a key: a record has several copies of it, and is 4 MiB at most
@@ -79,7 +79,7 @@ class KernelProblem:
 
     `arguments` makes the private ones, and is called only when a config is about to run. `check` None takes the
     tolerance. With `cold`, L2 holds nothing of the kernel's data when a timed launch starts. `contents` None is that of
-    the arguments alone.
+    arguments alone. With `same_bits_as`, `default` or a config, results must have the bits of the default config's.
     """
 
     kernel: Kernel
@@ -92,6 +92,7 @@ class KernelProblem:
     check: Callable[[Any, Any], Any] | None = None
     cold: bool = True
     contents: values.Contents | None = None
+    same_bits_as: str | Mapping[str, Any] | None = None
 
     @property
     def reference_fingerprint(self) -> str | None:
@@ -136,7 +137,18 @@ class TuneRequest(KernelProblem):
 
     @cached_property
     def space(self) -> ConfigSpace:
-        """The config space: the chosen one, or else the operation's; a `SpaceError` if there is neither."""
+        """The config space: the chosen one, or else the operation's; a `SpaceError` if there is neither.
+
+        A config whose bits are asked for is its default.
+        """
+        space = self._own_space
+        if self.same_bits_as is None or isinstance(self.same_bits_as, str):
+            return space
+        default = space.checked(Config(self.same_bits_as), self.kernel.name)
+        return replace(space, default=default)
+
+    @property
+    def _own_space(self) -> ConfigSpace:
         if self.chosen is not None:
             return ConfigSpace.from_user(self.chosen)
         if self.operation is None:
@@ -168,12 +180,25 @@ class TuneRequest(KernelProblem):
     def key(self) -> Key:
         """The key of the record that answers this request, with what replaces the rule for verdicts."""
         check = None if self.check is None else _object(self.check)
-        held_to = {name: rule for name, rule in (("tolerance", self.tolerance.content), ("check", check)) if rule}
+        bits = None if self.same_bits_as is None else str(self.space.default_config)
+        rules = {"tolerance": self.tolerance.content, "check": check, "same_bits_as": bits}
+        held_to = {name: rule for name, rule in rules.items() if rule}
         return Key.of(self.problem, self.kernel.identity, self.device, cold=self.cold, held_to=held_to)
 
     def checked(self) -> TuneRequest:
         """This request, if the tunables of its space fit the kernel's parameters; raises as the kernel's check."""
         self.kernel.check(self.space.tunables, self.arguments_or_specs)
+        return self
+
+    def check_same_bits(self) -> TuneRequest:
+        """This request; a `SettingsError` if bits are asked for that no compiled code for a GPU of NVIDIA tells."""
+        asked = self.same_bits_as
+        if not (asked is None or asked == "default" or isinstance(asked, Mapping)):
+            raise SettingsError(f"same_bits_as is {asked!r}", hint='give "default" or a config')
+        if asked is not None and not (isinstance(self.kernel, backend.CompilesAhead) and self.device.kind == "cuda"):
+            message = f"which configs of {self.kernel.name} give the same bits on {self.device.name} is not known"
+            hint = "same_bits_as is for Triton kernels on GPUs of NVIDIA; tolerance=0 compares results on the arguments"
+            raise SettingsError(message, hint=hint)
         return self
 
     def compiler(self) -> backend.Compiler | None:
@@ -290,6 +315,7 @@ class TuneProblem:
         cold: Whether L2 holds none of the kernel's data when a launch starts.
         contents: Pairs of a weight and a content, over which configs are compared; None compares on the arguments as
             they are.
+        same_bits_as: `default` or a config, whose bits all results must have.
         weight: How much the problem counts beside the others, such as how often it is launched.
     """
 
@@ -305,6 +331,7 @@ class TuneProblem:
     check: Callable[[Any, Any], Any] | None = None
     cold: bool = True
     contents: values.Contents | Sequence[tuple[float, Any]] | None = None
+    same_bits_as: str | Mapping[str, Any] | None = None
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -354,9 +381,9 @@ class TuneProblem:
         return TuneRequest(
             kernel=kernel, problem=problem, device=spec or probe(name), device_name=name, arguments=maker,
             reference=reference, tolerance=Tolerance.of(tolerance), check=as_callable("check", check),
-            operation=operation, cold=self.cold, chosen=space,
+            operation=operation, cold=self.cold, chosen=space, same_bits_as=self.same_bits_as,
             contents=None if self.contents is None else values.Contents.of(self.contents, problem.specs),
-        )  # fmt: skip
+        ).check_same_bits()  # fmt: skip
 
     def _by_shape(self, operation: Operation, device: str | None, seed: int) -> _Parts:
         shape = None if self.shape is None else tuple(self.shape)

@@ -39,9 +39,10 @@ def call_of(problem: TuneProblem, options: TuneOptions) -> Any:
     if not isinstance(problem.args, (tuple, list)) or listed is None:
         return None  # whatever else `args` is, a generator say, is refused before it is iterated over
     rest = problem.shape, problem.dtype, problem.device, problem.reference, problem.tolerance, problem.check
+    bits = problem.same_bits_as if isinstance(problem.same_bits_as, (str, type(None))) else str(problem.same_bits_as)
     where = (*settings.named_folder_and_effort(), TorchDevice.current_name())
     # Ids stay those of these objects, since `remember` keeps target and space as long as the hit.
-    more = id(problem.target), listed, *rest, problem.cold, options, where
+    more = id(problem.target), listed, *rest, problem.cold, bits, options, where
     return _hits.place(problem.args, {} if problem.kwargs is None else problem.kwargs, *more)
 
 
@@ -114,6 +115,7 @@ def tune(
     force: bool = False,
     cold: bool = True,
     contents: values.Contents | Sequence[tuple[float, Any]] | None = None,
+    same_bits_as: str | Mapping[str, Any] | None = None,
     isolate: bool | None = None,
     patience: Patience | None = None,
     transfer: bool = True,
@@ -158,6 +160,10 @@ def tune(
         cold: On a GPU, whether L2 holds none of the kernel's data when a launch starts, as in a real model.
         contents: Pairs of a weight and a content of some tensor arguments, over which configs are compared, as of
             `Contents`; None compares on the arguments as they are.
+        same_bits_as: `default`, or a config, which then is the default: only configs run whose compiled code gives the
+            same bits as this one, and their results are compared with its own bit by bit. For Triton kernels on GPUs of
+            NVIDIA; anything else has no code that tells, and raises a `SettingsError`. Where the code of this config
+            does not tell, as with atomic additions, it alone runs.
         isolate: Whether candidates run in a separate process, where a crash or a hang ends one trial; None isolates
             Triton kernels on a GPU. A kernel that cannot be sent to another process runs inline, with a warning; one
             with an argument that holds addresses of memory is not tuned unless this is False.
@@ -197,7 +203,7 @@ def tune(
     )  # fmt: skip
     problem = TuneProblem(
         target=target, args=args, kwargs=kwargs, space=space, shape=shape, dtype=dtype, device=device,
-        reference=reference, tolerance=tolerance, check=check, cold=cold, contents=contents,
+        reference=reference, tolerance=tolerance, check=check, cold=cold, contents=contents, same_bits_as=same_bits_as,
     )  # fmt: skip
     repeats = keep and not force and patience is None and contents is None  # it may be what a call before was
     if repeats and _hits and (result := hit(call_of(problem, options), start)) is not None:

@@ -46,6 +46,7 @@ from triton_ops.tuner.loop import TuningLoop
 from triton_ops.tuner.priors import coming_priors, in_use, transfers_to, winners_nearby
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, device_error, failed, record_of, result_of
 from triton_ops.tuner.remarks import cut_note, pitfall_notes, tell_of_long_rounds, untold
+from triton_ops.tuner.same_bits import WithinClass
 from triton_ops.tuner.survey import Survey
 from triton_ops.tuner.trials import limited_registers
 from triton_ops.tuner.wrong_results import TileProof
@@ -217,6 +218,8 @@ class RequestedTune:
                 shared_cpus=self.shared_cpus,
             )  # fmt: skip
         except (TargetError, KernelTypeError) as error:
+            if self.request.same_bits_as is not None:
+                raise
             warn("nothing is compiled ahead: %s", error.message)
             return nullcontext()
 
@@ -267,6 +270,7 @@ class Tuning:
     _model: Future[list[Prior]] | None = None
     _ordered_by: tuple[str, ...] = ()
     _expectation: Expectation | None = None
+    _within: WithinClass | None = None
 
     def __post_init__(self) -> None:
         requested = self.requested
@@ -386,7 +390,9 @@ class Tuning:
                 self._compile_first(pool, nearby)
             wait_for_station = self.stations.begin(assignment, process, log.begun)
             searcher = self._searcher(pool, (lambda: False) if self.effort.compiled_first else readiness(process))
-            loop = self._loop(log, searcher, pool)
+            if pool is not None and self.request.same_bits_as is not None:
+                self._within = WithinClass(pool, self.default)
+            loop = self._loop(log, searcher, self._within or pool)
             loop.prepare(incumbents, trials, [*first, *self._proof.first, *nearby])
             station = stack.enter_context(closing(wait_for_station()))
             loop.run(station, overlaps=may_overlap(self.gate, station.facts, self.request.device))
@@ -426,7 +432,7 @@ class Tuning:
         for config in nearby:
             pool.submit(config, spare=True)
 
-    def _loop(self, log: RunLog, searcher: Searcher, pool: CompilePool | None) -> TuningLoop:
+    def _loop(self, log: RunLog, searcher: Searcher, pool: Compiles | None) -> TuningLoop:
         machine, check = Machine.of(self.request.device), self.gate.check if self.gate else lambda: None
         return TuningLoop(
             space=self.request.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, pool=pool,
@@ -461,6 +467,9 @@ class Tuning:
             tunes=before.tunes + 1,
         )  # fmt: skip
         again = ["the winner of a problem nearby, which leads again"] * outcome.leads_again
+        if self._within is not None:
+            more = (*record.notes, *self._within.notes(outcome.trials))
+            record = replace(record, bits=self._within.reference.result().key, notes=more)
         within = loop.chance_within_1pct(modelled=_MODEL in self._ordered_by, noise=outcome.noise)
         ordered_by = (*self._ordered_by, *again)
         return replace(record, ordered_by=ordered_by, within_1pct=within if outcome.compared else None)

@@ -29,6 +29,7 @@ class Conclusion:
     notes: tuple[str, ...] = ()
     waited_s: NotNegative = 0.0
     ordered_by: tuple[str, ...] = ()
+    bits: str = ""
 
     @property
     def shared(self) -> dict[str, Any]:

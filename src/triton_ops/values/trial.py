@@ -455,6 +455,7 @@ class TuningResult(Conclusion, _FirstFields):
         record: Id of the record that later calls find; empty if the winner is not remembered, for which `notes` may
             have the reason.
         ordered_by: What the search ordered or left out configs by: a model, records; the winner is measured always.
+        bits: The class of configs of the same bits, in which the search stayed; empty if that was not asked for.
         contents: For each content, where there are several, its `label`, `weight` (0 if held out) and `times_ms` of the
             raced configs, with `regret(config)` beside the fastest.
     """
@@ -509,7 +510,7 @@ class TuningResult(Conclusion, _FirstFields):
             "confidence": self.confidence, "unproven": self.unproven,
             "guard": self.guard, "stopped": self.stopped, "elapsed_s": self.elapsed_s, "place": self.place,
             "verified": self.verified, "notes": list(self.notes), "waited_s": self.waited_s, "mode": self.mode,
-            "run": self.run, "ordered_by": list(self.ordered_by), "totals": self.totals,
+            "run": self.run, "ordered_by": list(self.ordered_by), "bits": self.bits, "totals": self.totals,
             "failures": [
                 {"config": dict(trial.config), "status": trial.status.value, "error": trial.error}
                 for trial in self.failures
