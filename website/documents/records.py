@@ -99,6 +99,7 @@ class Record(Form):
         tunes: How many tunes have led to it.
         step: The step in which the winner was chosen, where it was raced in place.
         ordered_by: What ordered the configs before they were measured.
+        bits: The class of configs of the default's bits, in which the search stayed.
         checksum: Of everything else.
     """
 
@@ -140,6 +141,7 @@ class Record(Form):
     tunes: int | UnsetType = UNSET
     step: str | UnsetType = UNSET
     ordered_by: list[str] | UnsetType = UNSET
+    bits: str | UnsetType = UNSET
 
 
 class Miss(Form):

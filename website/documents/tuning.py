@@ -59,6 +59,7 @@ class Result(Form):
         mode: The clock and the state of the cache, such as `event-cold`; empty if nothing was measured.
         run: The id of the run log.
         ordered_by: What ordered the configs before they were measured.
+        bits: The class of configs of the default's bits, in which the search stayed; empty if it was free.
         totals: How many trials ended in each status.
         failures: The failed configs.
     """
@@ -87,6 +88,7 @@ class Result(Form):
     mode: str
     run: str
     ordered_by: list[str]
+    bits: str
     totals: dict[str, int]
     failures: list[FailedConfig]
 
