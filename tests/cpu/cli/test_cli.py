@@ -475,7 +475,9 @@ def test_tune_as_json(cli, golden, sleepy):
     ran = cli("tune", *words, "--json")
     assert (ran.code, ran.err) == (0, "")
     result = json.loads(ran.out)
-    golden("tune-schema.json", as_json(typed(result)))
+    promise = result["within_1pct"]  # where the noise of this machine leaves one
+    assert promise is None or 0.0 < promise < 1.0
+    golden("tune-schema.json", as_json(typed({**result, "within_1pct": None})))
     assert result["best_config"] == {"delay_ms": 1}
     assert result["default"] == {"delay_ms": 9}
     low, high = result["gain_interval"]
