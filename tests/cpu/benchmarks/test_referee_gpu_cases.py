@@ -67,8 +67,11 @@ def small(case, dtype):
 
 
 @pytest.mark.triton
-@pytest.mark.parametrize("case", [case for case in KERNELS if case.candidate not in UNTUNED],
-                         ids=lambda case: case.candidate.partition("_on_gpu/")[2])  # the interpreter runs the others
+@pytest.mark.parametrize(
+    "case",
+    [case for case in KERNELS if case.candidate not in UNTUNED],
+    ids=lambda case: case.candidate.partition("_on_gpu/")[2],
+)  # the interpreter runs the others
 def test_a_kernel_compiles_for_a_gpu_that_is_not_here(case):
     with launches_that_do_nothing("sm_90") as launches:
         case.function(*small(case, case.dtype))

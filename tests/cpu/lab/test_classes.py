@@ -7,9 +7,10 @@ import json
 import pytest
 
 pytest.importorskip("triton")
-kernels = pytest.importorskip("triton_ops_kernels", reason="the commands here ask about a shipped kernel")
+pytest.importorskip("triton_ops_kernels", reason="the commands here ask about a shipped kernel")
 
 from tests.runs import begun
+from triton_ops.backend import Operation
 from triton_ops.kernel_ir import BitClass
 from triton_ops.records import TrialOrigin
 from triton_ops.space import Config
@@ -28,7 +29,7 @@ def classes_of(cli, *words):
 
 def run_of(folder, config):
     """A run in which one config took 2 ms."""
-    problem = kernels.load("softmax").problem(SHAPE, "bfloat16")
+    problem = Operation.shipped("softmax").problem(SHAPE, "bfloat16")
     key = Key(
         kernel="softmax", problem={name: Problem.plain(value) for name, value in problem.arguments}, identity={},
         device={"kind": "cuda", "name": "H200", "arch": "sm_90"}, cache_state="cold",
