@@ -122,6 +122,7 @@ def forges(x, library, dtype, shape, strides, at, used):
     """An answer before the results are there, which claims a tensor of any form."""
     leaf = ["leaf", library, dtype, shape, strides, at]
     _answer(msgspec.msgpack.encode({"type": "Taken"}))
+    time.sleep(0.5)  # until the results are asked for
     _answer(msgspec.msgpack.encode({"type": "Done", "used": used, "results": [leaf]}))
     time.sleep(60)
 
@@ -130,6 +131,7 @@ def forges_many(x, count, size):
     leaf = ["leaf", "array", "|u1", [size], [1], 0]
     several = ["several", "list", [leaf] * count]
     _answer(msgspec.msgpack.encode({"type": "Taken"}))
+    time.sleep(0.5)
     _answer(msgspec.msgpack.encode({"type": "Done", "used": size, "results": [several]}))
     time.sleep(60)
 

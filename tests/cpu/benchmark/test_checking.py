@@ -288,9 +288,11 @@ def test_time_outside_of_calls_and_times_that_no_device_has_are_suspect():
     assert list(suspicions(form, race(0.1, 0.2), "cpu")) == []
     (outside,) = suspicions(form, race(0.1, 0.2, outside=math.log(1.5)), "cpu")
     assert outside == "as much as 50% of the time of its calls passes outside of them, beyond the reference's"
-    fast = race(0.1, 0.2, reference_ms=1e3, candidate_ms=1e-6, moved_bytes=1 << 22)
+    fast = race(20.0, 21.0, reference_ms=1e3, candidate_ms=1e-6, moved_bytes=1 << 22)
     (moved,) = suspicions(form, fast, "cpu")
     assert "to move its inputs and results once" in moved
+    unsure = race(-5.0, 21.0, reference_ms=1e3, candidate_ms=1e-6, moved_bytes=1 << 22)
+    assert list(suspicions(form, unsure, "cpu")) == []
 
 
 def test_a_fault_comes_before_times():
@@ -355,7 +357,7 @@ def test_a_right_candidate_that_is_faster_is_seen_and_one_that_refuses_shapes_is
     found = asked("refuses_odd", "slow", torch.rand(64, 256), seconds=4)
     assert found.fault is None
     assert found.verdict in ("faster", "undecided")  # a busy machine may leave it open
-    assert found.speedup.centre > 2
+    assert found.speedup.centre > 1.2, "of 21, which other programs make smaller"
     assert any("only whole tiles" in text for text in found.refused)
 
 
