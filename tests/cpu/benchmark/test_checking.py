@@ -29,7 +29,7 @@ def softmax(x):
     return torch.softmax(x, -1)
 
 def slow(x):
-    for _ in range(20):
+    for _ in range(100):  # so that it is slower by far on a busy machine, too
         torch.softmax(x, -1)
     return torch.softmax(x, -1)
 
@@ -357,7 +357,7 @@ def test_a_right_candidate_that_is_faster_is_seen_and_one_that_refuses_shapes_is
     found = asked("refuses_odd", "slow", torch.rand(64, 256), seconds=4)
     assert found.fault is None
     assert found.verdict in ("faster", "undecided")  # a busy machine may leave it open
-    assert found.speedup.centre > 1.2, "of 21, which other programs make smaller"
+    assert found.speedup.centre > 2
     assert any("only whole tiles" in text for text in found.refused)
 
 
