@@ -4,53 +4,14 @@ The names below are imported when they are first used, so that `import triton_op
 neither torch nor Triton.
 """
 
+import sys
+from importlib import import_module
+
+from triton_ops._faces import Upward, before_forks, lazy_face
+
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False  # type checkers take it for true; the one in `typing` costs 8 ms to import
-
-_NAMES = {
-    ".backend": "FunctionKernel LauncherKernel Operation TritonKernel operation use_ptxas",
-    ".benchmark": (
-        "Advice FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS BenchmarkSuite Check Comparison ConfigCache "
-        "CorrectnessVerifier PerformanceProfile PerformanceReport Times TritonAutoTuner check compare "
-        "compute_elementwise_metrics compute_gemm_metrics filter_valid_configs generate_configs get_default_config "
-        "time_ms"
-    ),
-    "triton_ops_torch": "CompileMode CompileReport PrintedTune advise parse_printed tune_compile",
-    ".cost_model": "AttentionTiles ElementTiles GemmTiles RowTiles",
-    ".dispatch": (
-        "Chooser Decision Implementation LaunchedConfig autotune choose install launches on_miss replaying serve "
-        "tune_in_place tuning uninstall use_lockfile"
-    ),
-    ".exceptions": (
-        "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError EmptySpaceError "
-        "FixedGridWarning KernelTypeError LockfileError MissingDependencyError NotLoadedError NumericalOverflowError "
-        "ProfileError RecordingError RunLogError SettingsError ShapeMismatchError SpaceError TargetError "
-        "TritonKernelError TuningFailedError UnknownTunableError UnsupportedDtypeError UntunedError WrongResultError"
-    ),
-    ".kernel_ir": "bank_conflicts bank_padding",
-    "triton_ops_kernels": (
-        "FP8Format FP8Linear FusedGatedMLP FusedRMSNormRoPE chooser dequantize_fp8 flash_attention "
-        "flash_attention_with_lse fused_gated_mlp fused_rmsnorm_rope quantize_fp8 quantize_fp8_with_overflow_handling"
-    ),
-    "triton_ops_kernels.fp8_gemm": "fp8_gemm",
-    "triton_ops_kernels.grouped_matmul": "grouped_matmul",
-    "triton_ops_kernels.layer_norm": "layer_norm",
-    "triton_ops_kernels.matmul": "matmul",
-    "triton_ops_kernels.softmax": "softmax",
-    "triton_ops_lab": "RankedConfig cure_spills rank read_profile",
-    ".many": "ManyResult ProblemOutcome tune_many",
-    ".records": "recall share_lockfile share_records",
-    ".request": "Budget Effort Patience TuneProblem",
-    ".search": "CoordinateDescent Searcher",
-    ".ship": "Portfolio Prepared choose_portfolio prepare serve_idle",
-    ".space": "Choice Config ConfigSpace Constraint Flag IntRange PowerOfTwo SpaceSize",
-    ".timing": "RacePolicy ScreenPolicy",
-    ".tuner": "release_processes tune",
-    ".values": "Contents KernelMetrics Measurement Problem Status TensorSpec Tolerance Trial TuningResult Work",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.backend import FunctionKernel as FunctionKernel
     from triton_ops.backend import LauncherKernel as LauncherKernel
     from triton_ops.backend import Operation as Operation
@@ -190,20 +151,14 @@ if TYPE_CHECKING:
     from triton_ops_torch import advise as advise
     from triton_ops_torch import parse_printed as parse_printed
     from triton_ops_torch import tune_compile as tune_compile
-else:
-    import sys
-    from importlib import import_module
 
-    from triton_ops._faces import Upward, before_forks, lazy_face
-
-    Upward.places |= {
-        "a call of an operation": ("triton_ops.dispatch.operations", "called"),
-        "a shipped kernel": ("triton_ops_kernels", "load"),
-        "the names of shipped kernels": ("triton_ops_kernels", "names"),
-        "a benchmark of a shipped kernel": ("triton_ops_kernels", "documented_case"),
-        "a comparison of all shipped kernels": ("triton_ops_kernels", "bench_kernels"),
-        "hints of pitfalls": ("triton_ops_lint", "hints"),
-        "the tunables that matter": ("triton_ops_lab", "sensitivity_of_run"),
-    }
-    before_forks(lambda: "torch" in sys.modules and import_module("triton_ops.base.host").note_threads())
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)
+Upward.places |= {
+    "a call of an operation": ("triton_ops.dispatch.operations", "called"),
+    "a shipped kernel": ("triton_ops_kernels", "load"),
+    "the names of shipped kernels": ("triton_ops_kernels", "names"),
+    "a benchmark of a shipped kernel": ("triton_ops_kernels", "documented_case"),
+    "a comparison of all shipped kernels": ("triton_ops_kernels", "bench_kernels"),
+    "hints of pitfalls": ("triton_ops_lint", "hints"),
+    "the tunables that matter": ("triton_ops_lab", "sensitivity_of_run"),
+}
+before_forks(lambda: "torch" in sys.modules and import_module("triton_ops.base.host").note_threads())

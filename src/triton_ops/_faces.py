@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, ClassVar, Generic, TypeVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
-TYPE_CHECKING = False  # type checkers take it for true, whatever it says
 FACES: dict[str, dict[str, str]] = {}
 """For each package that was imported the names that it shows, each with the module that has it."""
+_NOTING = threading.RLock()
+"""Held in a fork too, so that a child has Python's own import statement, and finds the lock free."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_NOTING.acquire, after_in_parent=_NOTING.release, after_in_child=_NOTING.release)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def lazy_face(
-    package: str, names: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """The `__getattr__`, `__dir__` and `__all__` of a package; a use of a name imports its module and no other.
+@contextmanager
+def lazy_face(package: str) -> Iterator[None]:
+    """Make the imports of the block lazy: a later use of a name imports its module and no other.
 
-    The package imports the same names under `TYPE_CHECKING`, as `from module import name as name`, where type checkers,
-    editors and import-linter find them.
+    They are written `from module import name as name`, as type checkers, editors and import-linter want them. Inside of
+    the block this package's own import statements only note their names; all others import as always.
 
-    Args:
-        package: The package's name.
-        names: For each module, as `.file` if it is in the package, the names that are shown, with spaces between them.
-
-    Raises:
-        AttributeError: Of `__getattr__`, for a name that the package does not show.
-        MissingDependencyError: Of `__getattr__`, for a name whose module needs a package of an extra.
+    The package then has `__getattr__`, `__dir__` and `__all__`. `__getattr__` raises AttributeError for a name that the
+    package does not show, and MissingDependencyError for one whose module needs a package of an extra.
     """
-    modules = FACES[package] = {
-        name: package + module if module.startswith(".") else module
-        for module, text in names.items()
-        for name in text.split()
-    }
-    own = sys.modules[package]
+    own, modules = sys.modules[package], FACES.setdefault(package, {})
+    names = vars(own)
+
+    def note(module: str, into: Any = None, local: Any = None, shown: Any = (), level: int = 0) -> Any:
+        if into is not names:
+            return imports(module, into, local, shown, level)
+        modules.update(dict.fromkeys(shown, module))
+        return SimpleNamespace(**dict.fromkeys(shown))
 
     def get(name: str) -> Any:
         if name not in modules:
@@ -47,7 +50,15 @@ def lazy_face(
         setattr(own, name, value)
         return value
 
-    return get, lambda: sorted({*vars(own), *modules}), sorted(modules)
+    with _NOTING:
+        imports, builtins.__import__ = builtins.__import__, cast("Any", note)
+        try:
+            yield
+        finally:
+            builtins.__import__ = imports
+    for name in modules:
+        del names[name]
+    names.update(__getattr__=get, __dir__=lambda: sorted({*names, *modules}), __all__=sorted(modules))
 
 
 def imported(module: str, name: str, purpose: str) -> Any:

@@ -1,14 +1,8 @@
 """The documented import path of the result types, and of the inputs of the documented kernels as specs."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    "triton_ops.values": "KernelMetrics TensorSpec TuningResult",
-    "triton_ops_kernels": "FP8Format",
-    "triton_ops_kernels.models": "FP8GEMMInput GatedMLPInput RMSNormRoPEInput",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.values import KernelMetrics as KernelMetrics
     from triton_ops.values import TensorSpec as TensorSpec
     from triton_ops.values import TuningResult as TuningResult
@@ -16,5 +10,3 @@ if TYPE_CHECKING:
     from triton_ops_kernels.models import FP8GEMMInput as FP8GEMMInput
     from triton_ops_kernels.models import GatedMLPInput as GatedMLPInput
     from triton_ops_kernels.models import RMSNormRoPEInput as RMSNormRoPEInput
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,18 +1,8 @@
 """The documented import path of the checks that the shipped kernels make of their arguments."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    "triton_ops_kernels": "validate_eps validate_head_dim validate_positive_dimensions",
-    "triton_ops_kernels.attention": "validate_attention_inputs",
-    "triton_ops_kernels.fp8_gemm": "validate_fp8_gemm_inputs",
-    "triton_ops_kernels.fp8_quantize": "validate_fp8_quantize_inputs",
-    "triton_ops_kernels.gated_mlp": "validate_gated_mlp_inputs",
-    "triton_ops_kernels.grouped_matmul": "validate_grouped_matmul_inputs",
-    "triton_ops_kernels.rmsnorm_rope": "validate_rmsnorm_rope_inputs",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops_kernels import validate_eps as validate_eps
     from triton_ops_kernels import validate_head_dim as validate_head_dim
     from triton_ops_kernels import validate_positive_dimensions as validate_positive_dimensions
@@ -22,5 +12,3 @@ if TYPE_CHECKING:
     from triton_ops_kernels.gated_mlp import validate_gated_mlp_inputs as validate_gated_mlp_inputs
     from triton_ops_kernels.grouped_matmul import validate_grouped_matmul_inputs as validate_grouped_matmul_inputs
     from triton_ops_kernels.rmsnorm_rope import validate_rmsnorm_rope_inputs as validate_rmsnorm_rope_inputs
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

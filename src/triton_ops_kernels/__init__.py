@@ -15,25 +15,11 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 from triton_ops.exceptions import TargetError
 from triton_ops.records import share_lockfile
 
-_NAMES = {
-    ".attention": "flash_attention flash_attention_with_lse",
-    ".call": "validate_eps validate_head_dim validate_positive_dimensions",
-    ".choosers": "chooser",
-    ".command_kernels": "bench_kernels",
-    ".composed": "FormsKernel StagedKernel",
-    ".fp8_format": "FP8Format",
-    ".fp8_quantize": "dequantize_fp8 quantize_fp8 quantize_fp8_with_overflow_handling",
-    ".gated_mlp": "fused_gated_mlp",
-    ".modules": "FP8Linear FusedGatedMLP FusedRMSNormRoPE",
-    ".rivals": "documented_case",
-    ".rmsnorm_rope": "fused_rmsnorm_rope",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops_kernels.attention import flash_attention as flash_attention
     from triton_ops_kernels.attention import flash_attention_with_lse as flash_attention_with_lse
     from triton_ops_kernels.call import validate_eps as validate_eps
@@ -55,8 +41,6 @@ if TYPE_CHECKING:
     from triton_ops_kernels.modules import FusedRMSNormRoPE as FusedRMSNormRoPE
     from triton_ops_kernels.rivals import documented_case as documented_case
     from triton_ops_kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)
 
 _WITH_GRADIENT = ("attention", "gated_mlp", "layer_norm", "rmsnorm_rope", "softmax")
 _SHIPPED = dict(sorted({

@@ -1,21 +1,8 @@
 """Tools to look into kernels and searches: recordings, rankings, spills, profiles and the simulator."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".command_classes": "classes_command",
-    ".command_compile": "compile_command spills_command",
-    ".command_expectation": "cliffs_command explain_command rank_command",
-    ".command_profile": "call_command command_command flow_command ptxas_command read_command run_command",
-    ".command_recording": "record_command replay_command sensitivity_command",
-    ".command_simulate": "simulate_command",
-    ".kernel_verdicts": "read_profile",
-    ".ranking": "RankedConfig rank",
-    ".sensitivities": "sensitivity_of_run",
-    ".spills": "cure_spills",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops_lab.command_classes import classes_command as classes_command
     from triton_ops_lab.command_compile import compile_command as compile_command
     from triton_ops_lab.command_compile import spills_command as spills_command
@@ -37,5 +24,3 @@ if TYPE_CHECKING:
     from triton_ops_lab.ranking import rank as rank
     from triton_ops_lab.sensitivities import sensitivity_of_run as sensitivity_of_run
     from triton_ops_lab.spills import cure_spills as cure_spills
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,18 +1,8 @@
 """Ways to compile a model: the fastest one, with tools for what torch's and Triton's compilers say of themselves."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".call_profile": "advise",
-    ".command_inductor": "backends_command draw_command inductor_cache_command log_command options_command",
-    ".command_model": "advise_command compile_modes_command",
-    ".comparing_modes": "tune_compile",
-    ".compile_mode": "CompileMode",
-    ".compiler_output": "PrintedTune parse_printed",
-    ".mode_report": "CompileReport",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops_torch.call_profile import advise as advise
     from triton_ops_torch.command_inductor import backends_command as backends_command
     from triton_ops_torch.command_inductor import draw_command as draw_command
@@ -26,5 +16,3 @@ if TYPE_CHECKING:
     from triton_ops_torch.compiler_output import PrintedTune as PrintedTune
     from triton_ops_torch.compiler_output import parse_printed as parse_printed
     from triton_ops_torch.mode_report import CompileReport as CompileReport
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,7 +1,9 @@
 """Rules for every module: rooms with faces, no circles, short functions, one reader of the environment."""
 
 import ast
+import builtins
 import compileall
+import decimal
 import json
 import os
 import re
@@ -11,11 +13,12 @@ import sys
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import tomllib
 
-from triton_ops._faces import FACES
+from triton_ops._faces import FACES, lazy_face
 from triton_ops.exceptions import PACKAGES
 
 PROJECT = Path(__file__).parents[2]
@@ -52,17 +55,19 @@ def _no_tree_is_left():
         made.cache_clear()
 
 
+def is_put_off(block):
+    """Tell a block whose imports are for type checkers, or made when a name is used."""
+    return (isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)) or (
+        isinstance(block, ast.With) and "lazy_face" in ast.unparse(block.items[0])
+    )
+
+
 def imports(name, *, for_checkers=False):
-    """Modules of ours that a module imports, anywhere in it; in blocks for type checkers if that is asked for."""
+    """Modules of ours that a module imports, anywhere in it; those that are put off if that is asked for."""
     left_out = (
         set()
         if for_checkers
-        else {
-            id(node)
-            for block in nodes()[name]
-            if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
-            for node in ast.walk(block)
-        }
+        else {id(node) for block in nodes()[name] if is_put_off(block) for node in ast.walk(block)}
     )
     result = set()
     for node in nodes()[name]:
@@ -223,7 +228,10 @@ def test_files_are_opened_in_one_place():
 
 
 def test_locks_of_modules_and_classes_are_free_in_a_forked_child():
-    """Another thread may hold one during a fork; `ForkSafeLock` takes the function that makes the lock."""
+    """Another thread may hold one during a fork; `ForkSafeLock` takes the function that makes the lock.
+
+    That of `_faces`, which imports nothing of ours, is taken by whoever forks, as a test below shows.
+    """
     bodies = [
         (name, node.body)
         for name, its_nodes in nodes().items()
@@ -238,7 +246,8 @@ def test_locks_of_modules_and_classes_are_free_in_a_forked_child():
         for call in ast.walk(statement)
         if isinstance(call, ast.Call)
     }
-    assert {call for call in calls if re.fullmatch(r"(threading\.)?(R?Lock|Condition|Semaphore)\(\)", call[1])} == set()
+    locks = {call for call in calls if re.fullmatch(r"(threading\.)?(R?Lock|Condition|Semaphore)\(\)", call[1])}
+    assert locks == {("triton_ops._faces", "threading.RLock()")}
 
 
 def test_every_module_has_a_docstring_that_says_what_it_holds():
@@ -248,7 +257,7 @@ def test_every_module_has_a_docstring_that_says_what_it_holds():
 
 @cache
 def faces():
-    """For each face the module of each name, by its imports for type checkers, `from module import name as name`."""
+    """For each face the module of each name, by its imports `from module import name as name`."""
     imported = {name: [node for node in nodes()[name] if isinstance(node, ast.ImportFrom)] for name in MODULES}
     return {
         module: {alias.name: node.module for node in imported[module] for alias in node.names if alias.asname}
@@ -257,11 +266,59 @@ def faces():
     }
 
 
-def test_a_face_shows_the_names_that_it_imports_for_type_checkers():
+def test_a_face_shows_the_names_that_it_imports():
     with_names = {package: names for package, names in faces().items() if names}
     for package in with_names:
         import_module(package)
     assert {package: FACES[package] for package in with_names} == with_names
+    assert all(sys.modules[package].__all__ == sorted(names) for package, names in with_names.items())
+
+
+@pytest.fixture
+def face():
+    """A module that notes names in a block, and then no more."""
+    module = ModuleType("noted_face")
+    sys.modules["noted_face"] = module
+    yield module
+    del sys.modules["noted_face"], FACES["noted_face"]
+
+
+def test_only_the_imports_of_a_face_are_put_off(face):
+    """Those of others inside of its block, such as of another thread, are made at once."""
+    before = builtins.__import__
+    with lazy_face("noted_face"):
+        exec("from decimal import Decimal as Decimal\nfrom nowhere import ghost as ghost", vars(face))
+        exec("from decimal import Decimal as Decimal", others := {})
+    assert builtins.__import__ is before
+    assert others["Decimal"] is face.Decimal is decimal.Decimal
+    assert FACES["noted_face"] == {"Decimal": "decimal", "ghost": "nowhere"}
+    assert face.__all__ == ["Decimal", "ghost"]
+    with pytest.raises(AttributeError, match="'noted_face' has no attribute 'phantom'"):
+        _ = face.phantom
+
+
+def test_a_face_whose_block_raises_leaves_import_as_it_was(face):
+    before = builtins.__import__
+    with pytest.raises(ZeroDivisionError), lazy_face("noted_face"):
+        _ = 1 / 0
+    assert builtins.__import__ is before
+
+
+@pytest.mark.processes
+def test_a_fork_waits_for_a_face_of_another_thread():
+    """The child has Python's own import statement, and may import a face."""
+    script = (
+        "import builtins, os, threading, sys, triton_ops\nfrom triton_ops._faces import lazy_face\n"
+        "own, inside, goes_on = builtins.__import__, threading.Event(), threading.Event()\n"
+        "def noting():\n    with lazy_face('__main__'):\n        inside.set(); goes_on.wait(10)\n"
+        "thread = threading.Thread(target=noting); thread.start(); inside.wait(10)\n"
+        "threading.Timer(0.2, goes_on.set).start()\npid = os.fork()\n"
+        "if not pid:\n    from triton_ops.device import Target\n"
+        "    os._exit(0 if builtins.__import__ is own and goes_on.is_set() else 1)\n"
+        "thread.join(); sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.processes

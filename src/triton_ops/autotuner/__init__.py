@@ -3,19 +3,9 @@
 The page of the API divides it into `triton_ops.autotuner.tuner` and `triton_ops.autotuner.configs`.
 """
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".configs": (
-        "FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS ConfigCache filter_valid_configs generate_configs "
-        "get_default_config"
-    ),
-    ".tuner": (
-        "KernelMetrics PerformanceProfile TritonAutoTuner TuningResult compute_elementwise_metrics compute_gemm_metrics"
-    ),
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.autotuner.configs import FP8_GEMM_CONFIGS as FP8_GEMM_CONFIGS
     from triton_ops.autotuner.configs import GATED_MLP_CONFIGS as GATED_MLP_CONFIGS
     from triton_ops.autotuner.configs import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS
@@ -29,5 +19,3 @@ if TYPE_CHECKING:
     from triton_ops.autotuner.tuner import TuningResult as TuningResult
     from triton_ops.autotuner.tuner import compute_elementwise_metrics as compute_elementwise_metrics
     from triton_ops.autotuner.tuner import compute_gemm_metrics as compute_gemm_metrics
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

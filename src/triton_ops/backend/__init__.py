@@ -1,31 +1,8 @@
 """How a config of a kernel becomes a launch, here or in another process, and what tells kernels apart."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".callables": "FunctionKernel Source",
-    ".compilers": "Compiler CompilerNeeds CompilesAhead PackedCompiler",
-    ".constant_roles": "SourceRoles",
-    ".descriptors": "matrix_descriptor",
-    ".kernel_source": "KernelSource last_name",
-    ".launcher": "LauncherKernel standing_in",
-    ".offline": "LaunchedKernel",
-    ".operations": "Operation operation",
-    ".origins": "Layers Origin",
-    ".portable": "Packed",
-    ".private": "ArgumentSet Protection fill_with_poison",
-    ".read_space": "ReadSpace",
-    ".roles": (
-        "Arguments CandidateError CompiledByTriton CompilesAtLaunch Executable Kernel LaunchesAlone MayCrash "
-        "PreparedCall StandIn"
-    ),
-    ".taken": "functions_taken launches_are_taken launches_taken replaced",
-    ".triton_compiler": "Built TritonCompiler",
-    ".triton_kernel": "TritonKernel",
-    ".triton_process": "ScratchAllocator TritonProcess assembler_in_use installed_assemblers use_ptxas",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.backend.callables import FunctionKernel as FunctionKernel
     from triton_ops.backend.callables import Source as Source
     from triton_ops.backend.compilers import Compiler as Compiler
@@ -70,5 +47,3 @@ if TYPE_CHECKING:
     from triton_ops.backend.triton_process import assembler_in_use as assembler_in_use
     from triton_ops.backend.triton_process import installed_assemblers as installed_assemblers
     from triton_ops.backend.triton_process import use_ptxas as use_ptxas
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

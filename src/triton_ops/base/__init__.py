@@ -1,18 +1,8 @@
 """Files, locks, checksums, fingerprints, optional packages and CPUs, on which every room stands."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".code_folders": "CodeFolder TemporaryFolder",
-    ".files": "AppendedFile NamedFile SealedFile StoredFile",
-    ".folders": "Folder ForkSafeLock OwnFile at_fork cached_property",
-    ".host": "Host Process available bar_console import_in_order installed_version is_as_published require",
-    ".plain": "BoundedDict Count DamagedError Extent Frozen Nested NotNegative Plain Sealed canonical_json fingerprint "
-    "is_positive",
-    ".texts": "counted escaped excerpt gain_text inform storable warn warn_once",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.base.code_folders import CodeFolder as CodeFolder
     from triton_ops.base.code_folders import TemporaryFolder as TemporaryFolder
     from triton_ops.base.files import AppendedFile as AppendedFile
@@ -52,5 +42,3 @@ if TYPE_CHECKING:
     from triton_ops.base.texts import storable as storable
     from triton_ops.base.texts import warn as warn
     from triton_ops.base.texts import warn_once as warn_once
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,26 +1,8 @@
 """Which of two callables is faster, operations beside rivals, the documented benchmarks and the documented tuner."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".auto_tuner": "PerformanceProfile TritonAutoTuner compute_elementwise_metrics compute_gemm_metrics",
-    ".call_profile": "Advice profile_of",
-    ".checking": "Check check",
-    ".command_bench": "bench_command",
-    ".command_check": "check_command",
-    ".comparing": "Comparison compare",
-    ".correctness": "CorrectnessVerifier verify_fp8_accuracy verify_nan_inf_propagation",
-    ".judging": "judged_call",
-    ".plain_configs": (
-        "FP8_GEMM_CONFIGS GATED_MLP_CONFIGS RMSNORM_ROPE_CONFIGS ConfigCache filter_valid_configs generate_configs "
-        "get_default_config"
-    ),
-    ".rivals": "RivalRow RivalRun check_result fastest_right",
-    ".suite": "BenchmarkResult BenchmarkSuite ComparisonResult PerformanceReport",
-    ".timing": "Times time_ms",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.benchmark.auto_tuner import PerformanceProfile as PerformanceProfile
     from triton_ops.benchmark.auto_tuner import TritonAutoTuner as TritonAutoTuner
     from triton_ops.benchmark.auto_tuner import compute_elementwise_metrics as compute_elementwise_metrics
@@ -54,5 +36,3 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.suite import PerformanceReport as PerformanceReport
     from triton_ops.benchmark.timing import Times as Times
     from triton_ops.benchmark.timing import time_ms as time_ms
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,17 +1,8 @@
 """A model of the device and of the work: the expected time of a config before it runs."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".attention_tiles": "AttentionTiles",
-    ".inferred": "Readings",
-    ".prediction": "FirstPick Forecast Model",
-    ".product_tiles": "GemmTiles ProductTiles",
-    ".row_tiles": "ElementTiles RowTiles",
-    ".work_words": "work_in_words",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.cost_model.attention_tiles import AttentionTiles as AttentionTiles
     from triton_ops.cost_model.inferred import Readings as Readings
     from triton_ops.cost_model.prediction import FirstPick as FirstPick
@@ -22,5 +13,3 @@ if TYPE_CHECKING:
     from triton_ops.cost_model.row_tiles import ElementTiles as ElementTiles
     from triton_ops.cost_model.row_tiles import RowTiles as RowTiles
     from triton_ops.cost_model.work_words import work_in_words as work_in_words
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,15 +1,8 @@
 """The facts of a device: its spec, limits, rooflines, its vendor's software, and turns to measure on it."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".datasheets": "Calibration DeviceSpec Residents Target",
-    ".machine": "Ceiling Machine Placed Roofline",
-    ".probing": "CpuLoad Others TorchDevice Turns device_spec gpu_missing probe",
-    ".vendors": "VENDORS Reading Sensors gpus_without_torch",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.device.datasheets import Calibration as Calibration
     from triton_ops.device.datasheets import DeviceSpec as DeviceSpec
     from triton_ops.device.datasheets import Residents as Residents
@@ -29,5 +22,3 @@ if TYPE_CHECKING:
     from triton_ops.device.vendors import Reading as Reading
     from triton_ops.device.vendors import Sensors as Sensors
     from triton_ops.device.vendors import gpus_without_torch as gpus_without_torch
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,24 +1,8 @@
 """The implementation and config that run when a kernel, an operation or a chooser is called, with the reason."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".chooser": "Chooser choose serve",
-    ".comparing": "measured start_compilers start_worker tune_call",
-    ".compilable_functions": "compilable",
-    ".decision": "Decision Found LaunchedConfig launches",
-    ".decorator": "autotune",
-    ".implementation": "Implementation",
-    ".in_place": "tune_in_place",
-    ".installing": "install uninstall",
-    ".ladder": "capturing on_miss replaying use_lockfile",
-    ".noted": "NotedOperation operation_of",
-    ".operations": "config_for tuning would_run",
-    ".recorder": "beside",
-    ".torch_operators": "Gradient",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.dispatch.chooser import Chooser as Chooser
     from triton_ops.dispatch.chooser import choose as choose
     from triton_ops.dispatch.chooser import serve as serve
@@ -47,5 +31,3 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.operations import would_run as would_run
     from triton_ops.dispatch.recorder import beside as beside
     from triton_ops.dispatch.torch_operators import Gradient as Gradient
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

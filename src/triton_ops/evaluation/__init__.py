@@ -1,23 +1,8 @@
 """One config, checked against the reference, timed, and compared with the fastest ones."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".cases": "Subject",
-    ".contest": "Contender Contest",
-    ".expected": "as_list kept same_bits",
-    ".finals": "FinalRequest",
-    ".idle_worker": "drop_idle_workers start_one_early",
-    ".isolated": "Stations",
-    ".judges": "Difference Place",
-    ".outcome": "Outcome",
-    ".questions": "StationFacts TriesConfigs",
-    ".reference_results": "ReferenceResults",
-    ".renewal": "Renewal",
-    ".station": "Assignment",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.evaluation.cases import Subject as Subject
     from triton_ops.evaluation.contest import Contender as Contender
     from triton_ops.evaluation.contest import Contest as Contest
@@ -36,5 +21,3 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.reference_results import ReferenceResults as ReferenceResults
     from triton_ops.evaluation.renewal import Renewal as Renewal
     from triton_ops.evaluation.station import Assignment as Assignment
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

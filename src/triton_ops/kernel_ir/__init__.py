@@ -1,21 +1,8 @@
 """The TTIR, PTX, machine code and binary of a compiled kernel, read as text without a GPU."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".bit_class": "BitClass",
-    ".evaluation": "Operand",
-    ".facts": "AccessFact Fact ReductionFact SourcePlace",
-    ".kernel_work": "KernelWork LaunchWork",
-    ".machine_code": "PtxText binary_facts loop_lines",
-    ".shared_memory": "bank_conflicts bank_padding",
-    ".term_walk": "KernelFacts",
-    ".terms": "Term",
-    ".trace": "Access Product",
-    ".ttir_syntax": "UntoldError",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.kernel_ir.bit_class import BitClass as BitClass
     from triton_ops.kernel_ir.evaluation import Operand as Operand
     from triton_ops.kernel_ir.facts import AccessFact as AccessFact
@@ -34,5 +21,3 @@ if TYPE_CHECKING:
     from triton_ops.kernel_ir.trace import Access as Access
     from triton_ops.kernel_ir.trace import Product as Product
     from triton_ops.kernel_ir.ttir_syntax import UntoldError as UntoldError
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,15 +1,8 @@
 """Processes that this package starts: how they begin, answer and end."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".channel": "GarbledError Reader",
-    ".child": "Surroundings TerminatedError Threads import_heavy strays",
-    ".fork_server": "ForkedProcess ForkRequests ForkServer IdleProcesses fork_servers",
-    ".worker_process": "Child WorkerLostError WorkerProcess",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.processes.channel import GarbledError as GarbledError
     from triton_ops.processes.channel import Reader as Reader
     from triton_ops.processes.child import Surroundings as Surroundings
@@ -25,5 +18,3 @@ if TYPE_CHECKING:
     from triton_ops.processes.worker_process import Child as Child
     from triton_ops.processes.worker_process import WorkerLostError as WorkerLostError
     from triton_ops.processes.worker_process import WorkerProcess as WorkerProcess
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,20 +1,8 @@
 """Records, lockfiles, run logs, misses and the quarantine: all that is kept of tunes, and its look-up."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".lock_entry": "EntryOrigin LockedDevice LockedTiming LockEntry OriginKind",
-    ".lockfile": "FollowedLockfile Lockfile share_lockfile winners_of",
-    ".misses": "Miss Misses",
-    ".pinning": "LeftOut LockPlan lock_of updated",
-    ".recalling": "kernel_names matching may_have_records recall recalled store_in",
-    ".record": "NotedCall Record Timing time_now",
-    ".run_log": "Finalist Head Preview Resumed Run RunLog TrialOrigin read_head",
-    ".runs": "Quarantine Runs",
-    ".store": "RECORDS Codec DirectoryStore LayeredStore MemoryStore Store check_kind open_store share_records",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.records.lock_entry import EntryOrigin as EntryOrigin
     from triton_ops.records.lock_entry import LockedDevice as LockedDevice
     from triton_ops.records.lock_entry import LockedTiming as LockedTiming
@@ -59,5 +47,3 @@ if TYPE_CHECKING:
     from triton_ops.records.store import check_kind as check_kind
     from triton_ops.records.store import open_store as open_store
     from triton_ops.records.store import share_records as share_records
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

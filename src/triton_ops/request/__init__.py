@@ -1,15 +1,8 @@
 """A call of `tune`, checked before any work: its kernel, problem, device and effort."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".effort": "Budget Effort Patience",
-    ".known_calls": "MISS KnownCall KnownCalls",
-    ".options": "TuneOptions",
-    ".request": "KernelProblem TuneProblem TuneRequest device_for device_of spec_of",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.request.effort import Budget as Budget
     from triton_ops.request.effort import Effort as Effort
     from triton_ops.request.effort import Patience as Patience
@@ -23,5 +16,3 @@ if TYPE_CHECKING:
     from triton_ops.request.request import device_for as device_for
     from triton_ops.request.request import device_of as device_of
     from triton_ops.request.request import spec_of as spec_of
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,20 +1,8 @@
 """Tables of other engines, checks and loading ahead of winners, before something serves."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".command_exchange": "export_command import_command look_up_command portfolio_command",
-    ".command_loading": "expect_winners load_kernels tune_from_misses verify_command",
-    ".formats": "ByBatch format_named",
-    ".portfolio": "Portfolio choose_portfolio",
-    ".preparing": "Prepared prepare",
-    ".rows": "ROWS",
-    ".table": "OPTIONS Format Table",
-    ".targets": "as_target",
-    ".verification": "serve_idle",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.ship.command_exchange import export_command as export_command
     from triton_ops.ship.command_exchange import import_command as import_command
     from triton_ops.ship.command_exchange import look_up_command as look_up_command
@@ -35,5 +23,3 @@ if TYPE_CHECKING:
     from triton_ops.ship.table import Table as Table
     from triton_ops.ship.targets import as_target as as_target
     from triton_ops.ship.verification import serve_idle as serve_idle
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

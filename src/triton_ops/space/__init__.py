@@ -1,15 +1,8 @@
 """Tunables, configs, constraints and config spaces, in pure Python without torch or Triton."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".config": "Config Members Value as_tuples checked_value given_back",
-    ".options": "CONFIG_FIELDS LAUNCH_OPTIONS Allowed why_not_of_a_file",
-    ".space": "ConfigSpace SpaceSize UnlistedSpace",
-    ".tunable": "Choice Constraint Flag IntRange PowerOfTwo Tunable",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.space.config import Config as Config
     from triton_ops.space.config import Members as Members
     from triton_ops.space.config import Value as Value
@@ -29,5 +22,3 @@ if TYPE_CHECKING:
     from triton_ops.space.tunable import IntRange as IntRange
     from triton_ops.space.tunable import PowerOfTwo as PowerOfTwo
     from triton_ops.space.tunable import Tunable as Tunable
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

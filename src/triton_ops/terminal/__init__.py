@@ -1,19 +1,8 @@
 """Parts that all commands share: what they say and how it is written, options, errors as exit codes, and pages."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".completion": "completion_command",
-    ".console": "ExitCode followed only_data_on_stdout tell",
-    ".facts": "Facts",
-    ".interrupts": "end_at_once_when_interrupted",
-    ".option_types": "folder_of option",
-    ".page": "Page",
-    ".page_server": "PageServer",
-    ".program": "Program",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.terminal.completion import completion_command as completion_command
     from triton_ops.terminal.console import ExitCode as ExitCode
     from triton_ops.terminal.console import followed as followed
@@ -26,5 +15,3 @@ if TYPE_CHECKING:
     from triton_ops.terminal.page import Page as Page
     from triton_ops.terminal.page_server import PageServer as PageServer
     from triton_ops.terminal.program import Program as Program
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

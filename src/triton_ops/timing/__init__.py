@@ -1,15 +1,8 @@
 """The time of a launch, and the fastest of several: timers, rounds, race and decision."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".gpu_timers": "CaptureError EmptyCaptureError EventTimer GraphTimer",
-    ".race_statistics": "DuelOutcome Interval Standing",
-    ".rounds": "Arm DuelPolicy RacePolicy Rounds ScreenPolicy SharedTimer",
-    ".timer": "GuardSummary HostTimer Launch Sampler Timer guard_for",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.timing.gpu_timers import CaptureError as CaptureError
     from triton_ops.timing.gpu_timers import EmptyCaptureError as EmptyCaptureError
     from triton_ops.timing.gpu_timers import EventTimer as EventTimer
@@ -29,5 +22,3 @@ if TYPE_CHECKING:
     from triton_ops.timing.timer import Sampler as Sampler
     from triton_ops.timing.timer import Timer as Timer
     from triton_ops.timing.timer import guard_for as guard_for
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

@@ -1,17 +1,8 @@
 """`tune`: the look-up of a known winner, or the loop of search, trials and last comparison that finds one."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".gate": "Gate",
-    ".loop": "TuningLoop",
-    ".progress": "Listener ProgressBar RunPlan RunProgress Silent",
-    ".session": "release_processes tune",
-    ".survey": "Survey",
-    ".tuning": "RequestedTune",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.tuner.gate import Gate as Gate
     from triton_ops.tuner.loop import TuningLoop as TuningLoop
     from triton_ops.tuner.progress import Listener as Listener
@@ -23,5 +14,3 @@ if TYPE_CHECKING:
     from triton_ops.tuner.session import tune as tune
     from triton_ops.tuner.survey import Survey as Survey
     from triton_ops.tuner.tuning import RequestedTune as RequestedTune
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)

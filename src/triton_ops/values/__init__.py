@@ -1,26 +1,8 @@
 """The values of tuning, all frozen: problems, tensor specs, trials, work, tolerances, buckets and keys."""
 
-from triton_ops._faces import TYPE_CHECKING, lazy_face
+from triton_ops._faces import lazy_face
 
-_NAMES = {
-    ".buckets": "ANY BucketRule Mapper Nearest Range",
-    ".classes": (
-        "ALIGNMENTS CLASS EXAMPLES TYPES IntegerClass class_cut class_of typical typical_argument typical_memory"
-    ),
-    ".conclusion": "Conclusion",
-    ".contents": "Contents",
-    ".key": "Argument Key Problem",
-    ".resources": "Resources",
-    ".tensors": (
-        "ALIGNMENT_BYTES ITEM_BYTES KNOWN_MULTIPLE STORED_ALONE TensorSpec as_stored contiguous_stride dtype_name "
-        "is_aligned is_fake item_bytes"
-    ),
-    ".tolerance": "Tolerance as_callable",
-    ".trial": "Compiled KernelMetrics Measurement Status Trial TuningResult",
-    ".work": "Footprint Schedule Tile TilePlan UnknownTileError Work is_power_of_two tile_side warps_and_stages",
-}
-
-if TYPE_CHECKING:
+with lazy_face(__name__):
     from triton_ops.values.buckets import ANY as ANY
     from triton_ops.values.buckets import BucketRule as BucketRule
     from triton_ops.values.buckets import Mapper as Mapper
@@ -70,5 +52,3 @@ if TYPE_CHECKING:
     from triton_ops.values.work import is_power_of_two as is_power_of_two
     from triton_ops.values.work import tile_side as tile_side
     from triton_ops.values.work import warps_and_stages as warps_and_stages
-else:
-    __getattr__, __dir__, __all__ = lazy_face(__name__, _NAMES)
