@@ -44,6 +44,7 @@ _ARENAS = 64  # three times those of all processes together, with copies of what
 _CALLS = 4  # of a block, for which there is memory at least
 _CALLS_ON_GPU = 64  # with padded rows 32
 _TRIES = 60  # of extents, to find small ones
+_ONE_OF = 8
 _ODD_TIMES = 4.0  # the limits of the rule are so many times as large on values that the caller did not give
 
 
@@ -255,9 +256,12 @@ class Examination:
         return None
 
     def fault_between(self, inputs: Sequence[Inputs]) -> Fault | None:
-        """The fault of a block between timed ones."""
-        fault = self._fault_of("between timed calls", *inputs)
-        return None if fault is None else replace(fault, timed=True)
+        """The fault of a block between timed ones, which is judged as they are; inputs of their own may be refused."""
+        drawn = [each.made(self.question.device) for each in inputs]
+        own, found = (self._sides.by_name[name].run(drawn) for name in ("reference", "candidate"))
+        self.tried["refused by the reference" if own.refused else "between timed calls"] += 1
+        fault = None if own.refused else self.timed_fault(inputs[0], drawn, found, own)
+        return None if fault is None or self._may_be_refused(fault, inputs[0]) else fault
 
     def _fault_of(self, what: str, *inputs: Inputs) -> Fault | None:
         """The fault of a block of which it is told `what` was tried; none where it may be refused, and is."""
@@ -267,10 +271,13 @@ class Examination:
             self.tried["refused by the reference"] += 1
             return None
         self.tried[what] += 1
-        if fault is None or fault.kind != "raised" or inputs[0].is_as_asked:
-            return fault
-        self.refused.append(str(fault))
-        return None
+        return None if fault is None or self._may_be_refused(fault, inputs[0]) else fault
+
+    def _may_be_refused(self, fault: Fault, inputs: Inputs) -> bool:
+        """Tell an error on inputs that nobody asked for, and remember it."""
+        refuses = fault.kind == "raised" and not inputs.is_as_asked
+        self.refused += [str(fault)] if refuses else []
+        return refuses
 
     def _beside(self, asked: Inputs) -> Iterator[tuple[Any, ...]]:
         """What is tried beside the question, in words, and the inputs of a block.
@@ -311,12 +318,13 @@ class Examination:
         return found[smallest(inputs.extents, wrong, range(_TRIES))]
 
     def timed_fault(
-        self, asked: Inputs, block: Sequence[Arguments], found: BlockResult, own: BlockResult, golden: Sequence[int]
+        self, asked: Inputs, block: Sequence[Arguments], found: BlockResult, own: BlockResult
     ) -> Fault | None:
-        """The fault of a timed block: by the reference process's results, and of some calls by the golden ones.
+        """The fault of a timed block: by the reference process's results, and of one call of eight by the golden ones.
 
         These decide also where results are not near the reference's, whose own error may be larger than rounding.
         """
+        golden = [call for call in range(len(block)) if secrets.randbelow(_ONE_OF) == 0]
         dtypes = [str(each.dtype).removeprefix("torch.") for each in block[0].tensors()]
 
         def right(call: int, results: list[Any]) -> Difference | None:

@@ -4,7 +4,7 @@ A round draws a block of inputs that no call has had. The time of a block is the
 the inputs are given away until the results are in its own memory, less the least time of a block that computes nothing.
 On a GPU, where copies take several times as long as many kernels, it goes from the arrival of the inputs to the end of
 the calls; what passes outside of these, beyond the reference's, counts against the candidate. Every result is judged
-by the reference process's for the same inputs, and one of eight, which nobody can foresee, by the reference in higher
+by the reference process's for the same inputs, and some, which nobody can foresee, by the reference in higher
 precision.
 
 Between some rounds is a block that is judged and not timed. The candidate cannot know it before it sees the inputs: as
@@ -28,7 +28,7 @@ from triton_ops.backend import Arguments
 from triton_ops.benchmark.check_inputs import Inputs, inputs_near
 from triton_ops.benchmark.trial import BlockResult, TrialProcess
 from triton_ops.exceptions import TargetError
-from triton_ops.timing import Arm, DuelOutcome, DuelPolicy, HostTimer, Interval, Rounds, Sampler
+from triton_ops.timing import Arm, DuelOutcome, DuelPolicy, HostTimer, Interval, Pace, Rounds, Sampler
 
 ZONE = 0.02
 """Differences up to this share count as none: two processes of one program may differ by so much."""
@@ -36,7 +36,6 @@ _CHECKPOINTS, _CHANCE = (12, 24, 48, 96), 0.003
 _BLOCK_MS, _BLOCK_MS_ON_GPU, _MOST_BLOCK_MS, _MOST_CALLS = 6.0, 1.0, 150.0, 256
 _FIRST_BLOCKS, _ECHOES = 3, 4
 _BESIDE = 1.1  # of the calls' time: a larger one with what passes outside of them is not to be believed
-_ONE_OF = 8
 _MOST_BETWEEN = 6  # rounds, from a block that is not timed to the next
 
 
@@ -143,10 +142,8 @@ class Race:
 class Judge(Protocol):
     """Says what is wrong with blocks; None if nothing is."""
 
-    def timed_fault(
-        self, asked: Inputs, block: Sequence[Arguments], found: BlockResult, own: BlockResult, golden: Sequence[int]
-    ) -> Any:
-        """Of the candidate's results beside the reference's own; some calls are judged `golden`, too."""
+    def timed_fault(self, asked: Inputs, block: Sequence[Arguments], found: BlockResult, own: BlockResult) -> Any:
+        """Of the candidate's results beside the reference's own."""
 
     def fault_between(self, inputs: Sequence[Inputs]) -> Any:
         """Of these inputs, which both sides run."""
@@ -159,6 +156,7 @@ class TimedRounds:
         self._sides, self._asked, self._device, self._judge = sides, asked, device, judge
         self._calls_alone = device != "cpu"
         self._block_ms = _BLOCK_MS_ON_GPU if self._calls_alone else _BLOCK_MS
+        self._pace = Pace() if self._calls_alone else Pace(duty=1.0)
         self._arena_bytes, self._call_bytes = arena_bytes, 2 * asked.nbytes + 1  # padded rows take more
         self._turns: dict[str, int] = defaultdict(int)
         self._turn, self._block, self._results = 0, list[Arguments](), dict[str, BlockResult]()
@@ -172,8 +170,7 @@ class TimedRounds:
         self._calibrate()
         first, second, twin = (Arm(Sampler.of_taken(partial(self._taken, name), self._calls)) for name in Sides.NAMES)
         policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds, zone=ZONE, chance=_CHANCE)
-        timer, rng = HostTimer.for_processes(self._device), random.Random(secrets.randbits(64))
-        rounds, _ = Rounds.guarded(timer, self._device, rng=rng)
+        rounds, _ = Rounds.guarded(HostTimer(), self._device, rng=random.Random(secrets.randbits(64)))
         outcome = rounds.duel((first, second, twin), policy)
         self._check()
         reference_ms, candidate_ms = (statistics.median(arm.values_ms) for arm in (first, second))
@@ -184,7 +181,7 @@ class TimedRounds:
 
     def _calibrate(self) -> None:
         """Find the number of calls in a block, and what a block costs without them; blocks look as they do later."""
-        call_ms = {"reference": math.inf, "candidate": math.inf}
+        call_ms = dict.fromkeys(Sides.NAMES, math.inf)
         for _ in range(_FIRST_BLOCKS):
             self._first_block()
             for name, ((wall_ns, calls_ns),) in self._times.items():
@@ -201,7 +198,7 @@ class TimedRounds:
         self._renew()
         self._times.clear()
         self._echo_ns = 0
-        for name in ("reference", "candidate"):
+        for name in Sides.NAMES:
             self._times[name].append(self._time_ns(name))
         own = self._results["reference"]
         self._call_bytes = max(self._call_bytes, own.used_bytes // self._calls + 1)
@@ -240,10 +237,11 @@ class TimedRounds:
 
     def _time_ns(self, name: str) -> tuple[float, float]:
         """The time of the block on a side, as a whole and with its calls."""
-        done = self._sides.by_name[name].run(self._block)
+        with self._pace.stretch():  # results are judged outside, which counts as rest
+            done = self._sides.by_name[name].run(self._block)
         if done.refused:
             if name == "candidate":
-                raise FaultError(self._judge.timed_fault(self._asked, self._block, done, done, ()))
+                raise FaultError(self._judge.timed_fault(self._asked, self._block, done, done))
             message = f"the reference, in a block of {self._calls} calls at {self._asked.shape}: {done.refused}"
             raise TargetError(message, hint="check it at smaller shapes, or with more free memory")
         self._results[name] = done
@@ -252,9 +250,8 @@ class TimedRounds:
     def _check(self) -> None:
         """Judge the results of the block that was run last."""
         if {"reference", "candidate"} <= self._results.keys():
-            golden = [place for place in range(len(self._block)) if secrets.randbelow(_ONE_OF) == 0]
             found, own = self._results["candidate"], self._results["reference"]
-            if fault := self._judge.timed_fault(self._asked, self._block, found, own, golden):
+            if fault := self._judge.timed_fault(self._asked, self._block, found, own):
                 raise FaultError(fault)
         self._results.clear()
 

@@ -19,6 +19,7 @@ with lazy_face(__name__):
     from triton_ops.timing.timer import GuardSummary as GuardSummary
     from triton_ops.timing.timer import HostTimer as HostTimer
     from triton_ops.timing.timer import Launch as Launch
+    from triton_ops.timing.timer import Pace as Pace
     from triton_ops.timing.timer import Sampler as Sampler
     from triton_ops.timing.timer import Timer as Timer
     from triton_ops.timing.timer import guard_for as guard_for
