@@ -75,7 +75,12 @@ def rows(todo: Sequence[Asked], jobs: int, seconds: float, device: str, *, turns
 def _begin(shares: Any, turns: bool) -> None:
     os.sched_setaffinity(0, shares.get())
     if not turns:
-        os.environ["TRITON_OPS_LOCK_DIR"] = tempfile.mkdtemp(prefix="locks")  # of this process alone
+        own_turns()
+
+
+def own_turns() -> None:
+    """Let this process measure whenever it can, whoever else does."""
+    os.environ["TRITON_OPS_LOCK_DIR"] = tempfile.mkdtemp(prefix="locks")
 
 
 def summary(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
