@@ -184,7 +184,7 @@ def bits_of(launch: Callable[[], Any], written: Sequence[torch.Tensor]) -> list[
     for each in written:
         each.zero_()
     launch()
-    return [each.clone().view(torch.uint8) for each in written]
+    return [each.flatten().clone().view(torch.uint8) for each in written]
 
 
 def times_ms(
