@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
-from triton_ops.kernel_ir.expressions import EXACT, Expressions, digest, walk
+from triton_ops.kernel_ir.expressions import EXACT, ZERO, Expressions, digest, walk
 from triton_ops.kernel_ir.facts import SourcePlace, places_in
 from triton_ops.kernel_ir.layouts import Layouts
 from triton_ops.kernel_ir.machine_code import TRITONS, contraction
@@ -26,6 +27,7 @@ _INSTRUCTIONS = {"2": "mma.sync", "3": "wgmma", "5": "tcgen05"}
 _ALL_FUSED = "all products in sums fused"
 _ALIKE = "mma.sync or wgmma"  # both add up 16 products of halves at a time, and were equal in every bit on an H200
 _HALVES = ("f16", "bf16")
+_SPREAD = ("tt.broadcast", "ttg.convert_layout")
 _IN_SHARED_MEMORY = re.compile(r"!ttg\.memdesc<(?:\d+x)*(\w+),.*")
 
 
@@ -100,6 +102,42 @@ class BitClass:
         return cls(digest([one.key for one in launches]), orders, "; ".join(one.fused for one in launches if one.fused))
 
 
+class _Values(dict[str, TtirOperation]):
+    """The operation that each value is made by."""
+
+    def one_at_most(self, sum_: TtirOperation) -> bool:
+        """Whether a sum adds zeros but for one element, which is chosen where a range has a number: in any order."""
+        axis, chosen = sum_.attribute("axis") or 0, self.get(sum_.operands[0])
+        adds = sum_.name == "tt.reduce" and [one.name for one in sum_.regions[0][0].operations[:-1]] == ["arith.addf"]
+        if not adds or chosen is None or chosen.name != "arith.select":
+            return False
+        where, zero = self._spread(chosen.operands[0]), self.get(chosen.operands[-1])
+        if where is None or where.name != "arith.cmpi" or where.predicate != "eq" or zero is None:
+            return False
+        sides = [(self._range(a) == axis and self._even(b, axis)) for a, b in permutations(where.operands)]
+        return zero.literal == ZERO and any(sides)
+
+    def _spread(self, name: str) -> TtirOperation | None:
+        """What makes a value before it is repeated along axes."""
+        one = self.get(name)
+        return self._spread(one.operands[0]) if one is not None and one.name in _SPREAD else one
+
+    def _range(self, name: str) -> int | None:
+        """The axis along which a value counts; None if it is no range."""
+        one = self._spread(name)
+        if one is None or one.name not in ("tt.make_range", "tt.expand_dims"):
+            return None
+        axis, new = (0, -1) if one.name == "tt.make_range" else (self._range(one.operands[0]), one.attribute("axis"))
+        return None if axis is None or new is None else axis + (0 <= new <= axis)
+
+    def _even(self, name: str, axis: int) -> bool:
+        """Whether a value is the same all along an axis."""
+        one = self.get(name)
+        if one is None:
+            return False
+        return bool(one.literal) or one.name == "tt.splat" or (one.name in _SPREAD and one.types[0].shape[axis] == 1)
+
+
 def _place_in(text: str) -> Callable[[TtirOperation], SourcePlace | None]:
     places = places_in(text)
     return lambda one: next((place for place in places(one) if TRITONS not in place.file), None)
@@ -111,10 +149,12 @@ def _orders(ttgir: str) -> Iterator[tuple[SourcePlace | None, str]]:
         raise UntoldError("its blocks work in clusters, whose layouts are not read")
     layouts, place = Layouts.of(ttgir), _place_in(ttgir)
     reordered: dict[str, str] = {}
+    values = _Values()
     for one in walk(parsed_module(ttgir).kernel.blocks):
         words = ""
+        values.update(dict.fromkeys(one.results, one))
         if one.name in ("tt.reduce", "tt.scan"):
-            words = _reduced(one, layouts, reordered)
+            words = "" if values.one_at_most(one) else _reduced(one, layouts, reordered)
         elif one.name in _DOTS:
             words = _multiplied(one, layouts)
         elif one.name == "tt.reshape" and "allow_reorder" in one.text:
@@ -130,7 +170,9 @@ def _reduced(one: TtirOperation, layouts: Layouts, reordered: Mapping[str, str])
     if extent == 1 or exact:
         return ""
     what = "a running sum" if scans else "a sum"
-    return f"{what} over {extent}: {layouts.order(kind.layout, axis, extent)}{reordered.get(one.operands[0], '')}"
+    return (
+        f"{what} over {extent}: {layouts.order(kind.layout, axis, extent, scans)}{reordered.get(one.operands[0], '')}"
+    )
 
 
 def _reordered(one: TtirOperation, layouts: Layouts) -> str:

@@ -40,7 +40,7 @@ _UNTOLD = {
     "cf.cond_br": "it jumps",
 }
 _NAMES = re.compile(r"%[\w$.-]+(?:#\d+)?|\baxis = \d+ : i32|(?:end|start) = \d+ : i32")
-_ZERO = "0.000000e+00"
+ZERO = "0.000000e+00"
 _IN_PARTS = re.compile(r"inputPrecision = \w+x\d")  # several products for one, whose sums stand apart
 _IMPRECISE = re.compile(r"maxNumImpreciseAcc = (\d+)")
 
@@ -175,7 +175,7 @@ class Expressions:
         left, right, total = (value.key for value in given[:3])
         imprecise, terms, element = _IMPRECISE.search(one.text), one.types[0].shape[-1], one.kinds[0].element
         promoted = int(imprecise[1]) if imprecise is not None else 0
-        apart = total == digest(_ZERO, element)
+        apart = total == digest(ZERO, element)
         if not one.types[0].whole:  # exact in any order
             if not chained:
                 self.groups.add((self.place(one), f"sums of {terms} terms {'apart' if apart else 'after others'}"))

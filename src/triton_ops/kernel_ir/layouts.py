@@ -17,7 +17,8 @@ _BASES = re.compile(r"(register|lane|warp) = \[((?:\[[\d, ]*\](?:, )?)*)\]")
 _SLICE = re.compile(r"#ttg\.slice<\{dim = (\d+), parent = (.*)\}>$")
 _VERSION = re.compile(r"versionMajor = (\d)")
 _WARP_GROUP = 3  # the version of the layout of a product by a group of warps
-IN_A_THREAD, LANES, WARPS = "in a thread", "lanes", "warps"
+_BLOCKED = "#ttg.blocked"
+IN_A_THREAD, LANES, WARPS, _PARTS = "in a thread", "lanes", "warps", "parts in order"
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,20 @@ class Layouts:
         """What a name stands for, also within another layout."""
         return re.sub(r"#\w+(?![\w.])", lambda name: self.named.get(name[0], name[0]), layout)
 
-    def order(self, layout: str, axis: int, extent: int) -> str:
+    def order(self, layout: str, axis: int, extent: int, scans: bool = False) -> str:
         """Who holds neighbours along an axis of so many elements, the nearest first, such as `4 in a thread, 32 lanes`.
 
+        Of a running sum, whose next parts follow in order whoever holds them, only the holders of one part are told.
         Where that is not known of a kind of layout, the text of the layout.
         """
         whole = self.whole(layout)
         holders = list(_holders(whole, axis))
-        return ", ".join(_fitted(holders, extent)) if holders else whole
+        if not holders:
+            return whole
+        in_parts = scans and whole.startswith(_BLOCKED)
+        found = list(_fitted(holders[:2], extent, _PARTS) if in_parts else _fitted(holders, extent, IN_A_THREAD))
+        halves = not scans and _by_halves(found)
+        return f"{extent} by halves" if halves else ", ".join(f"{count} {holder}" for holder, count in found)
 
 
 def _holders(layout: str, axis: int) -> Iterator[tuple[str, int]]:
@@ -51,7 +58,7 @@ def _holders(layout: str, axis: int) -> Iterator[tuple[str, int]]:
         yield from _holders(slice_[2], axis + (axis >= int(slice_[1])))
         return
     lists = {name: [int(one) for one in numbers.split(",") if one.strip()] for name, numbers in _LISTS.findall(layout)}
-    if layout.startswith("#ttg.blocked"):
+    if layout.startswith(_BLOCKED):
         for name, holder in (("sizePerThread", IN_A_THREAD), ("threadsPerWarp", LANES), ("warpsPerCTA", WARPS)):
             yield holder, lists[name][axis]
     elif layout.startswith("#ttg.nvidia_mma"):
@@ -83,14 +90,28 @@ def _of_bases(layout: str, axis: int) -> Iterator[tuple[str, int]]:
     yield from ((holder, 2) for _, holder in sorted(moves))
 
 
-def _fitted(holders: list[tuple[str, int]], extent: int) -> Iterator[str]:
-    """The holders of so many elements: those beyond hold the same elements again, and threads hold what is left."""
+def _fitted(holders: list[tuple[str, int]], extent: int, rest: str) -> Iterator[tuple[str, int]]:
+    """The holders of so many elements: those beyond hold the same elements again, and `rest` holds what is left."""
     merged: list[tuple[str, int]] = []
-    for holder, count in (*holders, (IN_A_THREAD, extent)):
+    for holder, count in (*holders, (rest, extent)):
         fitting = min(count, extent)
         extent //= fitting
         if fitting > 1 and merged and merged[-1][0] == holder:
             merged[-1] = holder, merged[-1][1] * fitting
         elif fitting > 1:
             merged.append((holder, fitting))
-    yield from (f"{count} {holder}" for holder, count in merged)
+    yield from merged
+
+
+def _by_halves(fitted: list[tuple[str, int]]) -> bool:
+    """Whether a sum adds its halves, then the halves of that, and so on, whoever holds them.
+
+    A thread adds up its elements in order, of which two are halves; then lanes add up by halves, and then warps.
+    """
+    steps: dict[str, list[int]] = {IN_A_THREAD: [], LANES: [], WARPS: []}
+    apart = 1
+    for holder, count in fitted:
+        steps[holder] = [*(apart << bit for bit in reversed(range(count.bit_length() - 1))), *steps[holder]]
+        apart *= count
+    taken = [step for several in steps.values() for step in several]
+    return len(steps[IN_A_THREAD]) < 2 and taken == sorted(taken, reverse=True)

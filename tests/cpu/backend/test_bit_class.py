@@ -103,8 +103,26 @@ def undecided(x, out, KIND: tl.constexpr, BLOCK: tl.constexpr):
         tl.store(out + at, tl.inline_asm_elementwise(asm, "=r,r", [part], tl.float32, True, 1))
 
 
+@triton.jit
+def running(x, out, last, rows, ROWS: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr):
+    row = tl.arange(0, ROWS)[:, None]
+    lane = tl.arange(0, BLOCK)[None, :]
+    total = tl.cumsum(tl.load(x + row * BLOCK + lane), 1)
+    tl.store(out + row * BLOCK + lane, total)
+    if KIND == "last":
+        chosen = lane == BLOCK - 1
+    elif KIND == "each row's":
+        chosen = lane == tl.load(rows + row)
+    elif KIND == "a row":
+        chosen = row + lane * 0 == ROWS - 1
+    else:
+        chosen = lane >= BLOCK - 2
+    tl.store(last + tl.arange(0, ROWS), tl.sum(tl.where(chosen, total, 0.0), 1))
+
+
 BF16, F32 = TensorSpec((1000, 1000), "bfloat16"), TensorSpec((1000, 1000), "float32")
 I8, I32 = TensorSpec((1000, 1000), "int8"), TensorSpec((1000, 1000), "int32")
+RUNNING = {"x": F32, "out": F32, "last": F32, "rows": I32}
 PRODUCT = {"a": BF16, "b": BF16, "c": BF16, "M": 1000, "N": 1000, "K": 1000}
 ROWS = {"x": TensorSpec((64, 3000), "float32"), "out": TensorSpec((64,), "float32"), "COLUMNS": 3000}
 CELLS = {"x": TensorSpec((4096,), "float32"), "out": TensorSpec((4096,), "float32"), "BLOCK": 256}
@@ -181,6 +199,14 @@ def test_the_largest_of_a_row_is_of_one_class_whatever_the_block():
     assert len(found) == 1
 
 
+@pytest.mark.parametrize(("kind", "classes"), [("last", 1), ("each row's", 1), ("a row", 3), ("more", 3)])
+def test_parts_of_a_running_sum_follow_in_order_and_a_sum_of_one_element_has_none(kind, classes):
+    base = {"ROWS": 4, "BLOCK": 1024, "KIND": kind}
+    found = [class_of(running, RUNNING, **base, num_warps=warps) for warps in (1, 2, 4)]
+    assert len({one.key for one in found}) == classes
+    assert found[0].orders[0].words == "a running sum over 1024: 4 in a thread, 32 lanes, 8 parts in order"
+
+
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
@@ -221,6 +247,27 @@ def test_holders_of_an_axis_hold_all_of_it_once(holders, extent):
     assert found == extent
 
 
+def blocked(each, lanes, warps):
+    return (
+        f"#ttg.blocked<{{sizePerThread = [{each}], threadsPerWarp = [{lanes}], warpsPerCTA = [{warps}], order = [0]}}>"
+    )
+
+
+def test_whoever_holds_the_halves_of_a_sum_they_are_added_alike():
+    assert {Layouts({}).order(blocked(*holders), 0, 2) for holders in ((2, 1, 1), (1, 2, 1), (1, 1, 2))} == {
+        "2 by halves"
+    }
+    assert Layouts({}).order(blocked(1, 1, 4), 0, 4) == Layouts({}).order(blocked(1, 2, 1), 0, 4) == "4 by halves"
+    assert Layouts({}).order(blocked(2, 2, 1), 0, 4) == "2 in a thread, 2 lanes"
+    assert Layouts({}).order(blocked(4, 1, 1), 0, 4) == "4 in a thread"
+    assert Layouts({}).order(blocked(1, 2, 2), 0, 4) == "2 lanes, 2 warps"
+
+
+def test_parts_of_a_running_sum_are_told_though_one_thread_holds_them_all():
+    found = [Layouts({}).order(blocked(each, 1, 1), 0, 16, scans=True) for each in (4, 16)]
+    assert found == ["4 in a thread, 4 parts in order", "16 in a thread"]
+
+
 LINEAR = (
     "#ttg.linear<{register = [[0, 1], [0, 8]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]], warp = [], block = []}>"
 )
@@ -229,7 +276,7 @@ LINEAR = (
 @pytest.mark.parametrize(
     ("layout", "axis", "extent", "words"),
     [
-        (LINEAR, 1, 16, "2 in a thread, 4 lanes, 2 in a thread"), (LINEAR, 0, 8, "8 lanes"),
+        (LINEAR, 1, 16, "2 in a thread, 4 lanes, 2 in a thread"), (LINEAR, 0, 8, "8 by halves"),
         ("#ttg.slice<{dim = 0, parent = #mma}>", 0, 64, "2 in a thread, 4 lanes, 4 in a thread, 2 warps"),
         ("#mma", 0, 64, "8 lanes, 2 in a thread, 4 warps"), ("#ttg.odd<{}>", 0, 8, "#ttg.odd<{}>"),
     ],
