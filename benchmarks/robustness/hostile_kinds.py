@@ -18,7 +18,7 @@ from triton_ops.benchmark import ConfigCache
 from triton_ops.cli.bundle import export_records, import_records
 from triton_ops.cli.cache import _blocks, _facts, _row
 from triton_ops.device import Calibration, DeviceSpec, Machine
-from triton_ops.device.datasheets import calibration_path
+from triton_ops.device.calibration import calibration_path
 from triton_ops.exceptions import CacheError, LockfileError, RecordingError, RunLogError
 from triton_ops.records import (
     RECORDS,

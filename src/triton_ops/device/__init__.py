@@ -3,10 +3,8 @@
 from triton_ops._faces import lazy_face
 
 with lazy_face(__name__):
-    from triton_ops.device.datasheets import Calibration as Calibration
-    from triton_ops.device.datasheets import DeviceSpec as DeviceSpec
-    from triton_ops.device.datasheets import Residents as Residents
-    from triton_ops.device.datasheets import Target as Target
+    from triton_ops.device.calibration import Calibration as Calibration
+    from triton_ops.device.limits import Residents as Residents
     from triton_ops.device.machine import Ceiling as Ceiling
     from triton_ops.device.machine import Machine as Machine
     from triton_ops.device.machine import Placed as Placed
@@ -18,6 +16,8 @@ with lazy_face(__name__):
     from triton_ops.device.probing import device_spec as device_spec
     from triton_ops.device.probing import gpu_missing as gpu_missing
     from triton_ops.device.probing import probe as probe
+    from triton_ops.device.specs import DeviceSpec as DeviceSpec
+    from triton_ops.device.specs import Target as Target
     from triton_ops.device.vendors import VENDORS as VENDORS
     from triton_ops.device.vendors import Reading as Reading
     from triton_ops.device.vendors import Sensors as Sensors

@@ -19,7 +19,9 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from triton_ops.base import Frozen
-from triton_ops.device.datasheets import LIMITS, Calibration, DeviceSpec, UnitLimits
+from triton_ops.device.calibration import Calibration
+from triton_ops.device.limits import LIMITS, UnitLimits
+from triton_ops.device.specs import DeviceSpec
 from triton_ops.exceptions import DeviceError
 
 _PLAUSIBLE = (0.5, 1.25)  # a calibrated rate outside these shares of the expected rate was disturbed, and is not used

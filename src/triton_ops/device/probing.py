@@ -46,7 +46,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.base import CodeFolder, Folder, Host, Process, available, require, warn, warn_once
-from triton_ops.device.datasheets import DeviceSpec
+from triton_ops.device.specs import DeviceSpec
 from triton_ops.device.vendors import (
     VENDORS,
     Nvidia,

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.base import NamedFile, available, require
-from triton_ops.device.datasheets import VENDOR_FACTS, DeviceSpec
+from triton_ops.device.specs import DeviceSpec
+from triton_ops.device.vendor_facts import VENDOR_FACTS
 from triton_ops.exceptions import DeviceError
 
 CLOCK_REASONS = (

@@ -17,7 +17,7 @@ from tests import plain_product
 from triton_ops.backend import Arguments, LauncherKernel, TritonCompiler, TritonKernel
 from triton_ops.backend.kernel_source import Blocks, SteppedDimension, blocks_of
 from triton_ops.device import Target
-from triton_ops.device.datasheets import TARGETS
+from triton_ops.device.specs import TARGETS
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Resources, Status, TensorSpec
 

@@ -8,7 +8,7 @@ import pytest
 
 from triton_ops.cli.microbenchmarks import calibrate
 from triton_ops.device import Calibration, DeviceSpec, Machine, gpu_missing
-from triton_ops.device.datasheets import calibration_path
+from triton_ops.device.calibration import calibration_path
 from triton_ops.exceptions import CacheError, DeviceError
 
 NAME = "NVIDIA H200"

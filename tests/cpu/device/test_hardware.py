@@ -13,7 +13,9 @@ import pytest
 from triton_ops.base import host
 from triton_ops.benchmark.auto_tuner import A100_BANDWIDTH_GBPS
 from triton_ops.device import DeviceSpec, Target, gpu_missing, probe
-from triton_ops.device.datasheets import DATASHEETS, LIMITS, TARGETS, VENDOR_FACTS, datasheet_of
+from triton_ops.device.limits import LIMITS
+from triton_ops.device.specs import TARGETS, datasheet_of, datasheets
+from triton_ops.device.vendor_facts import VENDOR_FACTS
 from triton_ops.exceptions import DeviceError
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -37,7 +39,7 @@ SOURCE = Path(__file__).parents[3] / "src"
     ],
 )
 def test_a_device_in_the_table_has_its_datasheet_peaks(name, row):
-    assert datasheet_of(name) is DATASHEETS[row]
+    assert datasheet_of(name) is datasheets()[row]
 
 
 @pytest.mark.parametrize(
@@ -67,9 +69,9 @@ def test_a_device_outside_the_table_has_no_peaks(name):
     assert datasheet_of(name) is None
 
 
-@pytest.mark.parametrize("model", DATASHEETS)
+@pytest.mark.parametrize("model", datasheets())
 def test_every_row_has_a_source_and_plausible_figures(model):
-    sheet = DATASHEETS[model]
+    sheet = datasheets()[model]
     row = sheet.spec
     assert re.search("datasheet|whitepaper", sheet.source)
     assert 250 < row.bandwidth_gbps <= 8000
@@ -94,7 +96,7 @@ def test_every_row_has_a_source_and_plausible_figures(model):
     ],
 )
 def test_rates_are_what_the_units_do_at_the_boost_clock(model, mhz, per_cycle):
-    row = DATASHEETS[model].spec
+    row = datasheets()[model].spec
     for dtype, operations in per_cycle.items():
         assert row.tflops[dtype] == pytest.approx(row.units * mhz * operations / 1e6, rel=3e-3)
 

@@ -10,10 +10,10 @@ from triton_ops import AttentionTiles, GemmTiles, RowTiles, Work
 from triton_ops.cost_model import Model
 from triton_ops.cost_model.mma import operand_bytes
 from triton_ops.device import DeviceSpec, Machine
-from triton_ops.device.datasheets import DATASHEETS
+from triton_ops.device.specs import datasheets
 from triton_ops.exceptions import DeviceError
 
-TABLE = {name: DeviceSpec.called(name) for name in DATASHEETS}
+TABLE = {name: DeviceSpec.called(name) for name in datasheets()}
 KNOWN = {name: spec for name, spec in TABLE.items() if Machine.of(spec) is not None}
 MODELLED = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}
 SIDE = 8192

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops.device import Calibration, DeviceSpec, Machine, Roofline, probing
-from triton_ops.device.datasheets import UnitLimits
+from triton_ops.device.limits import UnitLimits
 from triton_ops.device.machine import Ceiling, _mixture, _plausible_rate, _rate
 from triton_ops.device.probing import CpuLoad, _indices
 from triton_ops.device.vendors import CLOCK_REASONS, Reading

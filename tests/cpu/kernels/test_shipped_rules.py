@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 from tests.cpu.backend.test_rules import X, filled, verdict
 from triton_ops.backend import Arguments, TritonCompiler, TritonKernel
 from triton_ops.device import Target
-from triton_ops.device.datasheets import TARGETS
+from triton_ops.device.specs import TARGETS
 from triton_ops.space import Config
 from triton_ops.values import Status
 from triton_ops_kernels import FormsKernel, load, names

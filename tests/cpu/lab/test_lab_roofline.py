@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.device.datasheets import LIMITS, TARGETS
+from triton_ops.device.limits import LIMITS
+from triton_ops.device.specs import TARGETS
 from triton_ops_lab.expectation import PRODUCTS, ROWS, STAGES, drawn, stages_habit, timeline, warp_choices, warps_habit
 
 

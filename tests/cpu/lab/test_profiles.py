@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from triton_ops.device.datasheets import LIMITS
+from triton_ops.device.limits import LIMITS
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError
 from triton_ops_lab import command_profile as command
 from triton_ops_lab import read_profile
