@@ -69,4 +69,4 @@ def test_a_pool_ends_at_once_where_the_system_has_no_thread_left(monkeypatch):
         with monkeypatch.context() as full:
             full.setattr(threading.Thread, "start", refused)
             pool.end()
-        assert pool.closed
+        assert pool._queue.closed
