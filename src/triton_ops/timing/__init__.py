@@ -7,14 +7,14 @@ with lazy_face(__name__):
     from triton_ops.timing.gpu_timers import EmptyCaptureError as EmptyCaptureError
     from triton_ops.timing.gpu_timers import EventTimer as EventTimer
     from triton_ops.timing.gpu_timers import GraphTimer as GraphTimer
+    from triton_ops.timing.policies import DuelPolicy as DuelPolicy
+    from triton_ops.timing.policies import RacePolicy as RacePolicy
+    from triton_ops.timing.policies import ScreenPolicy as ScreenPolicy
     from triton_ops.timing.race_statistics import DuelOutcome as DuelOutcome
     from triton_ops.timing.race_statistics import Interval as Interval
     from triton_ops.timing.race_statistics import Standing as Standing
     from triton_ops.timing.rounds import Arm as Arm
-    from triton_ops.timing.rounds import DuelPolicy as DuelPolicy
-    from triton_ops.timing.rounds import RacePolicy as RacePolicy
     from triton_ops.timing.rounds import Rounds as Rounds
-    from triton_ops.timing.rounds import ScreenPolicy as ScreenPolicy
     from triton_ops.timing.rounds import SharedTimer as SharedTimer
     from triton_ops.timing.timer import GuardSummary as GuardSummary
     from triton_ops.timing.timer import HostTimer as HostTimer

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from triton_ops.base import cached_property
+from triton_ops.timing.policies import INDIFFERENCE
 from triton_ops.values import Measurement
 
 # 1 / Φ⁻¹(3/4), and √(π / 2), both of large samples.
@@ -160,7 +161,6 @@ def _left_out(count: int, chance: float) -> int:
     return max(count // 2 - 1, 0)
 
 
-INDIFFERENCE = 0.005  # a faster config must be faster by more than this share
 EXCLUDED = 0.5  # of the indifference zone: the interval of a winner's gain excludes 1 by more than so much
 _BEYOND_CHANCE = 1.5  # margins of a 95 % interval, or three standard errors: one in 300 by chance
 _CERTAIN = 10.0  # standard errors
