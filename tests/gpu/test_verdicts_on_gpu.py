@@ -84,3 +84,22 @@ def test_a_reference_that_launches_a_kernel_is_in_part_in_its_own_precision(tmp_
     result = tuned(gelu, tmp_path, kwargs=given, reference=reference)
     assert set(result.totals) == {"ok"}
     assert result.verified == "the reference in float64 but for a kernel that takes addresses"
+
+
+def test_convolutions_of_float32_may_be_computed_in_tf32_as_torch_does_by_default():
+    import torch
+    from torch.nn import functional
+
+    from triton_ops.backend import Arguments
+    from triton_ops.evaluation import ReferenceResults
+
+    draw = torch.Generator("cuda").manual_seed(0)
+    x, weight = (torch.randn(shape, generator=draw, device="cuda") for shape in ((8, 40, 40, 40), (40, 40, 3, 3)))
+    for reference_allows in (False, True):
+        torch.backends.cudnn.allow_tf32 = True
+        right = ReferenceResults(lambda x, weight: functional.conv2d(x, weight, padding=1), Arguments((x, weight)))
+        torch.backends.cudnn.allow_tf32 = reference_allows
+        found = functional.conv2d(x, weight, padding=1)
+        torch.backends.cudnn.allow_tf32 = True
+        assert right.difference([found]) is None
+        assert right.difference([found + found.abs().max() / 64]) is not None

@@ -11,7 +11,11 @@ def in_float64(q, k, v):
 
 
 def fused(q, k, v):
-    """Torch's own function."""
+    """Torch's own function.
+
+    Of rows that do not begin at multiples of 16 bytes it is wrong on a GPU, or fails (torch 2.11).
+    """
+    q, k, v = (each.contiguous() for each in (q, k, v))
     return functional.scaled_dot_product_attention(q[None], k[None], v[None])[0]
 
 

@@ -56,6 +56,7 @@ def one_pass_of_many_keys(q, k, v):
 
 
 def _by(backend, q, k, v):
+    q, k, v = (each.contiguous() for each in (q, k, v))  # else torch 2.11 is wrong where rows are not aligned
     with sdpa_kernel([backend, SDPBackend.MATH]):
         return functional.scaled_dot_product_attention(q[None], k[None], v[None])[0]
 
@@ -78,6 +79,7 @@ def _side():
 def heads_on_two_streams(q, k, v):
     """Half of the heads on a side stream, for which the current one waits."""
     main, out = torch.cuda.current_stream(), torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    q, k, v = (each.contiguous() for each in (q, k, v))  # else torch 2.11 is wrong where rows are not aligned
     _side().wait_stream(main)
     for stream, part in ((_side(), slice(len(q) // 2)), (main, slice(len(q) // 2, None))):
         with torch.cuda.stream(stream):

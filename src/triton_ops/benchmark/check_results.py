@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import Any, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError
@@ -45,6 +45,7 @@ _CALLS = 4  # of a block, for which there is memory at least
 _CALLS_ON_GPU = 64  # with padded rows 32
 _TRIES = 60  # of extents, to find small ones
 _ONE_OF = 8
+_UNTIMED = 0.4  # of the time, for results before anything is timed
 _ODD_TIMES = 4.0  # the limits of the rule are so many times as large on values that the caller did not give
 
 
@@ -162,6 +163,11 @@ class Question:
     seconds: float = 20.0
     arena_bytes: int = _ARENA_BYTES
 
+    @property
+    def race_seconds(self) -> float:
+        """The part of the time that is for the race; before it results are judged that are not timed."""
+        return (1 - _UNTIMED) * self.seconds
+
     def side(self, is_candidate: bool) -> TrialProcess:
         """The process of the candidate, or one of the reference."""
         target = self.candidate if is_candidate else self.against
@@ -230,11 +236,12 @@ class Examination:
         """What was tried, in words, with how often."""
         return tuple(f"{what}: {count}" for what, count in self.tried.items())
 
-    def before_times(self, seconds: float) -> Fault | None:
-        """The first fault on inputs that are not timed, at small extents; none are begun after so many seconds.
+    def before_times(self) -> Fault | None:
+        """The first fault on inputs that are not timed, at small extents; none are begun when their time is over.
 
-        These begin when the inputs of the question have been tried, after the start of the processes.
+        It begins when the inputs of the question have been tried, after the start of the processes.
         """
+        seconds = (self.question.seconds - self.question.race_seconds) / len(self.question.forms)
         return next(filter(None, (self._fault_at(form, seconds) for form in self.question.forms)), None)
 
     def _fault_at(self, form: Form, seconds: float) -> Fault | None:
@@ -315,7 +322,9 @@ class Examination:
 
         if fault.kind in ("hung", "ended", "memory", "start"):
             return fault
-        return found[smallest(inputs.extents, wrong, range(_TRIES))]
+        end = time.monotonic() + self.question.race_seconds  # no race follows
+        tries = takewhile(lambda _: time.monotonic() < end, range(_TRIES))
+        return found[smallest(inputs.extents, wrong, tries)]
 
     def timed_fault(
         self, asked: Inputs, block: Sequence[Arguments], found: BlockResult, own: BlockResult

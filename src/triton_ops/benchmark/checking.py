@@ -33,7 +33,6 @@ from triton_ops.typed import TypedProblem, TypedTarget
 from triton_ops.values import Tolerance, as_callable
 
 Verdict: TypeAlias = Literal["wrong", "suspect", "faster", "slower", "same", "undecided"]
-_SHARE = 0.4  # of the time, for results before anything is timed
 _LEAST_SHARE = 0.5  # of the time that moving inputs and outputs takes: nothing is faster by so much
 _FEW = 1 << 22  # elements: for fewer, threads that wait for one another cost more than they save
 _TOLD = 5
@@ -293,7 +292,7 @@ def _few_threads(question: Question) -> Iterator[None]:
 
 def _answer(question: Question, sides: Sides, names: tuple[str, str]) -> Check:
     examination = Examination(question, sides)
-    fault = examination.before_times(_SHARE * question.seconds / len(question.forms))
+    fault = examination.before_times()
     races: list[Race] = []
     try:
         races = [] if fault else _races(question, examination, sides)
@@ -325,7 +324,7 @@ def _shape_check(form: Form, race: Race) -> ShapeCheck:
 
 def _races(question: Question, examination: Examination, sides: Sides) -> list[Race]:
     """A race at each shape; where one is decided, all once more with other processes, since each has its own times."""
-    seconds = (1 - _SHARE) * question.seconds / len(question.forms) / 2
+    seconds = question.race_seconds / len(question.forms) / 2
 
     def race(form: Form) -> Race:
         asked = Inputs(form, form.extents, 0)

@@ -35,6 +35,7 @@ with contextlib.suppress(ImportError):  # not on Windows, where no process is st
 _PROGRAM = "triton_ops.benchmark.trial_child"
 _READER = Reader(msgspec.msgpack.Decoder(child.Answer).decode, 1 << 24)
 _LONGEST_TEXT = 400
+_MISALIGNED = "misaligned address"  # which a GPU refuses aloud, as a function refuses an argument by an error
 _MOST = 1 << 48  # of an extent or a stride
 _HINT = "use a Linux kernel of 5.1 or later, and smaller arguments"
 _FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE: only memory that is mapped here already can be written; Linux 5.1
@@ -268,7 +269,8 @@ class _Confined:
                 self.end()
             else:
                 self._process.pause(True)
-            raise _RefusedError(answer.text, "start" if starts else "ended" if answer.lost else answer.kind)
+            ended = answer.lost and _MISALIGNED not in answer.text
+            raise _RefusedError(answer.text, "start" if starts else "ended" if ended else answer.kind)
         return answer  # type: ignore[no-any-return]
 
     def _results_of(self, done: child.Done, count: int, used: int) -> tuple[Any, ...]:

@@ -92,7 +92,7 @@ class Lifted:
     `change` is applied to the memory of tensors that are there before, such as a cut to the bits of TF32. `seed` is
     that of errors of up to one rounding unit that are added wherever a number must be rounded; None adds none. How far
     the results of two runs differ says what those roundings cost. `rounded` names the functions whose results were
-    computed in the tensors' own precision.
+    computed in the tensors' own precision; `convolves` says whether one was a convolution.
     """
 
     def __init__(self, name: str, *, change: Callable[[Any], Any] = lambda t: t, seed: int | None = None) -> None:
@@ -109,6 +109,7 @@ class Lifted:
         self._free_bytes: dict[str, int] = {}
         self._failure = ""
         self.rounded: dict[str, None] = {}
+        self.convolves = False
 
     def run(self, reference: Callable[..., object], arguments: Arguments) -> Any:
         """The reference's answer for arguments that it may write; `MemoryError` or `RuntimeError` without room."""
@@ -140,6 +141,7 @@ class Lifted:
 
     def _call(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         name, tensors = _name_of(func), list(Arguments.tensors_in((args, kwargs)))
+        self.convolves = self.convolves or name.startswith("conv")
         # Private (torch 2.11 to 2.13): nothing public tells that a transform of functions is at work.
         if self._torch._C._functorch.peek_interpreter_stack() is not None:
             self.rounded["a transform of functions"] = None  # as `torch.vmap`, which has tensors of its own
@@ -374,7 +376,8 @@ class Referee:
 
     Of the last golden result, `used` is the precision in words, `rounded` what of it was computed in the tensors' own
     precision and what that costs, and `why_own` why there is none; each may be empty. It is `unstable` where rounding
-    alone makes its result another one: the same steps give it in higher precision.
+    alone makes its result another one: the same steps give it in higher precision. It `convolves` if it has been seen
+    to call a convolution.
     """
 
     def __init__(self, reference: Callable[..., object], outputs: Sequence[str] = ()) -> None:
@@ -383,7 +386,7 @@ class Referee:
         self._way: RaisedPrecision | None = None
         self._written: tuple[str, ...] = ()
         self.used = self.rounded = self.why_own = ""
-        self.unstable = False
+        self.unstable = self.convolves = False
 
     def answers(self, argument_set: ArgumentSet, precision: Precision, check: Check | None = None) -> Answers:
         """The reference's results for the arguments of a case, which are restored if the reference writes them.
@@ -515,6 +518,7 @@ class Referee:
             if answer is None and self._written:
                 answer = tuple(ArgumentSet(wide, self._outputs, protected=False).inputs(self._written).values())
             results = [kept(run.wide(item) if run else item) for item in as_list(answer)]
+        self.convolves = self.convolves or (run is not None and run.convolves)
         return results, tuple(run.rounded) if run else ()
 
 

@@ -61,6 +61,15 @@ class RaisedPrecision:
         return (tensor.contiguous().view(torch.int32) & _TF32_KEPT).view(torch.float32)
 
     @staticmethod
+    def may_be_tf32(arguments: Arguments, *, convolves: bool) -> bool:
+        """Tell whether torch may compute products of float32 in TF32: by default a GPU's convolutions alone."""
+        if (torch := sys.modules.get("torch")) is None:
+            return False
+        convolves = convolves and any(tensor.is_cuda for tensor in arguments.tensors())
+        in_convolutions = convolves and _tf32_setting(torch.backends.cudnn)[1] not in (False, "ieee")
+        return in_convolutions or bool(torch.get_float32_matmul_precision() != "highest")
+
+    @staticmethod
     @contextmanager
     def without_tf32() -> Iterator[None]:
         """Inside, products of float32 are computed in float32, also those that a reference makes by itself."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,6 +21,7 @@ from triton_ops.evaluation.expected import (
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Difference, Precision
 from triton_ops.evaluation.numbers import dense, is_floating, is_numbers, library_of, quietly, wide
+from triton_ops.evaluation.raised_precision import RaisedPrecision
 from triton_ops.space import Config
 from triton_ops.values import Tolerance, Trial
 
@@ -51,8 +51,7 @@ class ReferenceResults:
         referee = Referee(reference, outputs)
         answers = referee.answers(inputs, precision, check)
         self.used, self.why_own = referee.used, referee.why_own
-        torch = sys.modules.get("torch")
-        self._tf32 = torch is not None and bool(torch.get_float32_matmul_precision() != "highest")
+        self._tf32 = RaisedPrecision.may_be_tf32(arguments, convolves=referee.convolves)
         self._golden = [low if it is None else it for low, it in zip(answers.low, answers.golden, strict=True)]
         self._expected = ExpectedResults(
             Standard(precision=precision, tolerance=tolerance or Tolerance(), check=check), answers, inputs.outputs,

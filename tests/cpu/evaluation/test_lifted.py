@@ -17,6 +17,7 @@ from triton_ops.backend import Arguments, ArgumentSet
 from triton_ops.benchmark import CorrectnessVerifier
 from triton_ops.evaluation.golden import Lifted, Referee
 from triton_ops.evaluation.judges import Precision
+from triton_ops.evaluation.raised_precision import RaisedPrecision
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 
@@ -446,3 +447,26 @@ def test_configs_that_are_far_off_or_differ_from_one_another_do_not_accuse_the_r
     x = torch.rand(512, generator=torch.Generator().manual_seed(0)) + 1
     with pytest.raises(TuningFailedError, match=r"^none of 3 configs of"):
         tune(scaled, [x], space={"n": [1, -1, 2]}, reference=lambda x: x.clone(), cache_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("reference", "convolves"),
+    [
+        (lambda x, w: functional.conv2d(x, w, padding=1), True),
+        (lambda x, w: torch.nn.Conv2d(4, 4, 3)(x) * w.sum().to(FP32), True),
+        (lambda x, w: torch.convolution(x, w, None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1), True),
+        (lambda x, w: x @ x.mT * w.sum(), False),
+    ],
+)
+def test_a_reference_is_known_to_convolve_by_its_calls(reference, convolves):
+    """A GPU computes convolutions of float32 in TF32 by default, and products not."""
+    x, w = drawn(2, 4, 8, 8, dtype=FP32), drawn(4, 4, 3, 3, seed=1, dtype=FP32)
+    _, run = lifted(reference, x, w)
+    assert run.convolves is convolves
+
+
+def test_products_may_be_tf32_where_torch_is_told_so(monkeypatch):
+    arguments = Arguments((drawn(2, 4, dtype=FP32),))
+    assert not RaisedPrecision.may_be_tf32(arguments, convolves=True)  # no tensor is on a GPU
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    assert RaisedPrecision.may_be_tf32(arguments, convolves=False)
