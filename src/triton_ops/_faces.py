@@ -43,11 +43,7 @@ def lazy_face(package: str) -> Iterator[None]:
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=own)
-        try:
-            value = getattr(import_module(modules[name]), name)
-        except ImportError as error:
-            raise _instead(error, f"{package}.{name}") from None
-        setattr(own, name, value)
+        setattr(own, name, value := imported(modules[name], name, f"{package}.{name}"))
         return value
 
     with _NOTING:
@@ -70,14 +66,10 @@ def imported(module: str, name: str, purpose: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except ImportError as error:
-        raise _instead(error, purpose) from None
-
-
-def _instead(error: ImportError, purpose: str) -> ImportError:
-    """The error that names a missing package, without the imports on the way, which would hide it; else the same."""
-    missing = import_module("triton_ops.exceptions").MissingDependencyError
-    absent: ImportError | None = missing.of_import(error, purpose)
-    return error if absent is None else absent.with_traceback(None)
+        missing = import_module("triton_ops.exceptions").MissingDependencyError
+        absent: ImportError | None = missing.of_import(error, purpose)
+        # Without the imports on the way, which would hide it.
+        raise (error if absent is None else absent.with_traceback(None)) from None
 
 
 class Upward(Generic[F]):

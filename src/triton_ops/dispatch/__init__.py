@@ -12,7 +12,6 @@ with lazy_face(__name__):
     from triton_ops.dispatch.comparing import tune_call as tune_call
     from triton_ops.dispatch.compilable_functions import compilable as compilable
     from triton_ops.dispatch.decision import Decision as Decision
-    from triton_ops.dispatch.decision import Found as Found
     from triton_ops.dispatch.decision import LaunchedConfig as LaunchedConfig
     from triton_ops.dispatch.decision import launches as launches
     from triton_ops.dispatch.decorator import autotune as autotune

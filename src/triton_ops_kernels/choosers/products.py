@@ -223,8 +223,6 @@ def _by_lt(a: Tensor, b: Tensor) -> Tensor:
 def _has_lt(a: Tensor, b: Tensor) -> str | bool:
     if not a.is_cuda or torch.version.cuda is None:
         return f"the tensors are on {a.device}, where there is no cuBLASLt"
-    if not hasattr(torch.backends.cuda, "preferred_blas_library"):
-        return f"torch {torch.__version__} has no choice of cuBLAS's libraries"
     return not str(_CUBLASLT.otherwise).lower().endswith("cublaslt") or "it is what torch takes already"
 
 

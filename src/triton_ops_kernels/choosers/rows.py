@@ -9,7 +9,7 @@ from torch import Tensor
 
 from triton_ops.dispatch import Chooser, Implementation
 from triton_ops.values import TensorSpec
-from triton_ops_kernels.choosers.common import WIDE, by_kernel, first_reason, kernel_module, of_dtype, on_gpu
+from triton_ops_kernels.choosers.common import DTYPES, WIDE, by_kernel, first_reason, kernel_module, of_dtype, on_gpu
 
 
 def softmax_chooser() -> Chooser:
@@ -21,7 +21,7 @@ def softmax_chooser() -> Chooser:
     }
     return Chooser(
         implementations, name="choose_softmax",
-        schema="(Tensor x, int dim=-1) -> Tensor", arguments=_arguments, dtypes=("bfloat16", "float16", "float32"),
+        schema="(Tensor x, int dim=-1) -> Tensor", arguments=_arguments, dtypes=DTYPES,
     )  # fmt: skip
 
 
