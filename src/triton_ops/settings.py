@@ -12,6 +12,7 @@
 | `TRITON_OPS_REPORT`    | a file for what the process launched, written at its end; `1` is stderr | not told  |
 | `TRITON_OPS_RANKS`     | whether the processes of a job agree on winners: agree, off | agree              |
 | `TRITON_OPS_SERVING`   | whether plug-ins of serving engines answer their look-ups: on, off | on     |
+| `TRITON_OPS_SAME_BITS` | 1: launches keep to a lockfile's class of bits, else to the default's: 1, 0 | 0  |
 | `TRITON_OPS_PROGRESS`  | progress of runs on stderr, where that is a terminal: on, off | on               |
 | `NO_COLOR`             | any value, or `dumb` as `TERM`: no colours          | not set                           |
 | `COLUMNS`              | width of tables, also in files and pipes            | the terminal's; no limit in files |
@@ -64,7 +65,7 @@ _START_FAMILIES = (
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 _NAMES = (
     "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "SERVING",
-    "PROGRESS", "FAMILY",
+    "SAME_BITS", "PROGRESS", "FAMILY",
 )  # fmt: skip
 _OPTIONS = ("PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_INSTRUMENTATION_MODE", "TRITON_KERNEL_OVERRIDE")
 ON_MISS = ("tune", "race", "expected", "background", "default", "error", "queue")
@@ -404,6 +405,11 @@ def report() -> str:
 def ranks() -> str:
     """The agreement of the processes of one job on winners: `agree` or `off`; else a `SettingsError`."""
     return one_of(RANKS, _text("TRITON_OPS_RANKS") or RANKS[0], "TRITON_OPS_RANKS")
+
+
+def same_bits() -> str:
+    """`1` if launches keep to configs of the same bits, `0` if not; else a `SettingsError`."""
+    return one_of(("1", "0"), _text("TRITON_OPS_SAME_BITS") or "0", "TRITON_OPS_SAME_BITS")
 
 
 def progress() -> bool:

@@ -99,7 +99,7 @@ class Record(Form):
         tunes: How many tunes have led to it.
         step: The step in which the winner was chosen, where it was raced in place.
         ordered_by: What ordered the configs before they were measured.
-        bits: The class of configs of the default's bits, in which the search stayed.
+        bits: The class of the winner's bits; empty where it cannot be told.
         checksum: Of everything else.
     """
 

@@ -58,6 +58,8 @@ class Entry(Form):
         default: The default config when it was found; null if that is not known.
         ranges: Where the config also holds.
         ignored: Arguments that make no difference.
+        bits: The class of the config's bits, where it is told.
+        same_bits: Whether launches keep to that class.
         call: Of a decorated kernel the call that was tuned, or why it cannot be made again.
         checksum: Of the other members.
     """
@@ -73,6 +75,8 @@ class Entry(Form):
     ignored: list[str]
     identity: dict[str, Any]
     origin: Origin
+    bits: str | UnsetType = UNSET
+    same_bits: bool | UnsetType = UNSET
     call: NotedCall | str | UnsetType | None = UNSET
     checksum: str | UnsetType = UNSET
 

@@ -59,7 +59,7 @@ class Result(Form):
         mode: The clock and the state of the cache, such as `event-cold`; empty if nothing was measured.
         run: The id of the run log.
         ordered_by: What ordered the configs before they were measured.
-        bits: The class of configs of the default's bits, in which the search stayed; empty if it was free.
+        bits: The class of the winner's bits; empty where it cannot be told.
         totals: How many trials ended in each status.
         failures: The failed configs.
     """

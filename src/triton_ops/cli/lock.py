@@ -56,6 +56,7 @@ def lock_command(
     measured_only: Annotated[
         bool, option("--measured-only", "Keep no entry that is only expected; with --check, exit 5 for one.")
     ] = False,
+    same_bits: Annotated[bool, option("--same-bits", "Have calls keep to the classes of the winners' bits.")] = False,
     check: Annotated[bool, option("--check", "Write nothing; exit 5 if the file would change.")] = False,
     against: Annotated[Path | None, option("--against", "With --check, compare with this lockfile.", "FILE")] = None,
     refresh: Annotated[bool, option("--refresh", "Accept edits by hand and merges: write the checksums anew.")] = False,
@@ -72,7 +73,7 @@ def lock_command(
     nothing. Exit code 5: the file would change; 4: no winner of the selection is proven.
     """
     for refused, why, hint in (
-        (refresh and (check or which or bucket or ignore or alias or expected or measured_only),
+        (refresh and (check or which or bucket or ignore or alias or expected or measured_only or same_bits),
          "--refresh stands alone", "refresh first, then lock"),
         (against is not None and not check, "--against is for --check", "add --check"),
         (expected and (measured_only or ignore or against or not gpu),
@@ -85,7 +86,7 @@ def lock_command(
     names = parse_pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"')
     plan = LockPlan(
         buckets=parse_pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
-        unproven=allow_unproven, also={name: [other] for name, other in names.items()},
+        unproven=allow_unproven, same_bits=same_bits, also={name: [other] for name, other in names.items()},
     )  # fmt: skip
     if refresh:  # before the file is read, which refuses edits
         return _refreshed(lockfile)

@@ -64,7 +64,7 @@ def _comparison(entry: LockEntry) -> Mapping[str, Any]:
     return {
         "config": _in_order(entry.config), "ranges": [str(each) for each in entry.ranges],
         "ignored": list(entry.ignored), "default": None if entry.default is None else _in_order(entry.default),
-        "identity": dict(entry.identity), "expected": entry.origin.expected,
+        "identity": dict(entry.identity), "expected": entry.origin.expected, "same_bits": entry.same_bits,
     }  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def tune_command(
     ] = None,
     same_bits_as: Annotated[
         str | None,
-        option("--same-bits-as", "Run only configs of the bits of this one: default, or NAME=V,...", "CONFIG"),
+        option("--same-bits-as", "Run only configs of these bits: default, lockfile, or NAME=V,...", "CONFIG"),
     ] = None,
     problems: Annotated[str | None, option("--problems", "Tune the problems in FILE, one in a line.", "FILE")] = None,
     every: Annotated[
@@ -121,7 +121,8 @@ def tune_command(
     if device is not None:
         probe(device)
     Tolerance.of(tolerance)
-    bits = same_bits_as if same_bits_as in (None, "default") else parse_config([same_bits_as], "--same-bits-as")
+    named = same_bits_as in (None, "default", "lockfile")
+    bits = same_bits_as if named else parse_config([str(same_bits_as)], "--same-bits-as")
     loaded = typed_target.load()
     bar = ProgressBar()
     try:

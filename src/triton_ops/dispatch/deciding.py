@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -44,9 +45,11 @@ from triton_ops.dispatch.ladder import (
     TUNE,
     LadderQuestion,
     capturing,
+    held,
     ladder_of,
     left_undecided,
     policy_of,
+    wants_same_bits,
     word_or,
 )
 from triton_ops.dispatch.triton_autotuner import from_triton
@@ -163,8 +166,11 @@ class Options:
     tune: TuneOptions = field(default_factory=TuneOptions)
     on_miss: str | None = None
     mapper: Mapper = field(default_factory=Mapper)
+    same_bits: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.same_bits not in (True, False, None):
+            raise SettingsError(f"same_bits is {self.same_bits!r}, no truth value", hint="give True, False or None")
         if self.on_miss is not None:
             settings.one_of(settings.ON_MISS, self.on_miss, "on_miss")
         if self.tolerance is not None:
@@ -272,10 +278,15 @@ class KernelCall:
         values = dict(self.called.given.keyword)
         kernel = replace(kernel, grid=grid_of_call(self.grid, self.function, values, space))
         chosen = self.options
-        return TuneProblem(
+        request = TuneProblem(
             target=kernel, kwargs=values, space=space, device=self.device, reference=chosen.reference,
             tolerance=chosen.tolerance, check=chosen.check, contents=chosen.contents,
         ).request()  # fmt: skip
+        asked = replace(request.key, problem=self.called.asked)
+        request = held(request, asked, ladder_of(chosen.tune.cache_dir).lockfile, chosen.same_bits)
+        if request.same_bits_as is not None and chosen.mapper.buckets:
+            raise SettingsError("problems of a bucket compile to several classes of bits", hint="leave the buckets out")
+        return request
 
     @property
     def requests(self) -> list[TuneRequest]:
@@ -303,6 +314,13 @@ class KernelCall:
         return replace(self.request.key, problem=self.called.problem, label=self.called.label)
 
     @property
+    def keeps_bits(self) -> bool:
+        """True if it may run no config of other bits, so that Triton's own loop cannot tune it."""
+        with suppress(TritonKernelError):  # such as one that says why no class can be told
+            return self.request.same_bits_as is not None
+        return wants_same_bits(self.options.same_bits)
+
+    @property
     def asked(self) -> Key:
         """The key with the problem as it is, which lockfiles are asked for: their own ranges are compared with it."""
         return replace(self.key, problem=self.called.asked)
@@ -317,7 +335,7 @@ class KernelCall:
         return LadderQuestion(
             key=self.key, asked=self.asked, loose=self.called.loose, space=self.space,
             enough=self._enough if policy == TUNE else None, near=policy != TUNE,
-            expected=policy not in (TUNE, ERROR) and not capturing(),
+            expected=policy not in (TUNE, ERROR) and not self.key.bits and not capturing(),
         )  # fmt: skip
 
     def tuned(
@@ -373,7 +391,7 @@ def foretold(call: KernelCall) -> Decision:
         ERROR: "a launch raises UntunedError",
         EXPECTED: "a launch compares the default with the model's first pick where the model is sure of a gain",
     }.get(policy, "")
-    if policy == TUNE and call.own_bench:
+    if policy == TUNE and call.own_bench and not call.keeps_bits:
         will = f"a launch has it tuned by Triton's own loop, since {call.own_bench}"
     elif policy == TUNE and call.options.tune.isolate is not False and Protection.names_of_addresses(call.called.given):
         will = "a launch does not tune it, since its arguments hold addresses of memory"
@@ -462,7 +480,7 @@ def _undescribed(call: KernelCall, error: TritonKernelError, policy: str) -> Dec
         raise error
     if policy == ERROR:
         raise UntunedError(f"no winner can be known for a call of {name}: {reason}", name) from error
-    if policy == TUNE and call.configs is not None and len(call.configs) > 1:
+    if policy == TUNE and call.configs is not None and len(call.configs) > 1 and not call.keeps_bits:
         warn_once(f"{name} is tuned by Triton's own loop: {reason}")
         config = call.triton_tunes()
         answer = Found(config=from_triton(config), rung=TUNED, why=f"found by Triton's own loop, since {reason}")

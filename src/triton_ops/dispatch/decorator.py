@@ -253,6 +253,7 @@ def autotune(
     cache_dir: str | Path | None = None,
     isolate: bool | None = None,
     widen: bool = False,
+    same_bits: bool | None = None,
 ) -> Callable[[Any], Tuned]:
     """Decorator that chooses the config of a `@triton.jit` kernel, in place of `triton.autotune`.
 
@@ -289,6 +290,10 @@ def autotune(
         cache_dir: Folder of records; None as for `tune`.
         isolate: As for `tune`.
         widen: Whether values of tiles and launch options that the configs lack are tried as well, after the configs.
+        same_bits: Whether only configs are tuned and launched that give the same bits: those of the class that the
+            lockfile in use names, else of the default's, as of `same_bits_as` of `tune`. Where a class cannot be told,
+            the default runs, with one warning. None takes `TRITON_OPS_SAME_BITS`, and otherwise keeps to entries of the
+            lockfile that say so; False keeps to none. There can be no buckets.
 
     Returns:
         A decorator. What it returns is a `triton.runtime.autotuner.Autotuner`.
@@ -324,6 +329,7 @@ def autotune(
             contents=None if contents is None else values.Contents.of(contents, parameters),
             mapper=_mapper_of(buckets, parameters, key or ()),
             tune=TuneOptions(effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate),
+            same_bits=same_bits,
         )  # fmt: skip
         offered = _offered(configs) if space is None else [to_triton(space.default_config, members=space.members)]
         tuned = space.tunables if space is not None else [name for one in offered for name in one.kwargs]

@@ -50,6 +50,7 @@ def install(
     budget_s: float | None = None,
     cache_dir: str | Path | None = None,
     isolate: bool | None = None,
+    same_bits: bool | None = None,
 ) -> AbstractContextManager[object]:
     """Let this package tune and launch every kernel under `triton.autotune` in this process, until `uninstall`.
 
@@ -68,6 +69,7 @@ def install(
         budget_s: As for `triton_ops.autotune`.
         cache_dir: As for `triton_ops.autotune`.
         isolate: As for `triton_ops.autotune`.
+        same_bits: As for `triton_ops.autotune`.
 
     Returns:
         A context manager whose end uninstalls what this call has installed; it may be ignored.
@@ -78,7 +80,7 @@ def install(
     """
     folder = Path(cache_dir) if isinstance(cache_dir, str) else cache_dir
     tune = TuneOptions(effort=effort, budget_s=budget_s, isolate=isolate, cache_dir=folder)
-    options = Options(on_miss=on_miss, tune=tune)
+    options = Options(on_miss=on_miss, tune=tune, same_bits=same_bits)
     with _guard:
         if _installed:
             _tell_other_options(_installed[0], options)
@@ -129,8 +131,12 @@ def _put(installed: _Installed, place: object, name: str, value: object) -> None
 def _tell_other_options(installed: _Installed, options: Options) -> None:
     if options != installed.options and not installed.told:
         installed.told = True
-        names, tune = ("effort", "budget_s", "cache_dir", "isolate"), installed.options.tune
-        before = {"on_miss": installed.options.on_miss, **{name: getattr(tune, name) for name in names}}
+        names, own = ("effort", "budget_s", "cache_dir", "isolate"), installed.options
+        before = {
+            "on_miss": own.on_miss,
+            "same_bits": own.same_bits,
+            **{name: getattr(own.tune, name) for name in names},
+        }
         first = ", ".join(f"{name}={value!r}" for name, value in before.items())
         warn(
             "triton_ops is installed already, and stays so, with %s; call triton_ops.uninstall() before other options",

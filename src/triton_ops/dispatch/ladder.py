@@ -42,6 +42,7 @@ from triton_ops.records import (
     FollowedLockfile,
     LockEntry,
     Lockfile,
+    LockfileInUse,
     MemoryStore,
     Record,
     Store,
@@ -179,6 +180,7 @@ class Ladder:
         """
         passed: list[str] = []
         rungs = [self._locked] if self.only_lockfile else [self._locked, self._exact, self._found_elsewhere]
+        rungs = rungs[:2] if question.key.bits else rungs  # no class was told of what others have found for others
         for rung in [*rungs, self._expected] if question.expected else rungs:
             for answer in rung(question, passed):
                 if (refused := question.space.why_not(answer.config)) is None:
@@ -194,6 +196,10 @@ class Ladder:
             return
         for entry, drift, why in _pinned(self.lockfile, question):
             if entry.origin.expected:
+                continue
+            if (other := entry.why_other_bits(replace(question.asked, held_to=question.key.held_to))) is not None:
+                passed.append(f"lockfile: {other}")
+                warn_once(f"{entry.kernel} {entry.label} is not launched as its lockfile says: {other}; {_CLASS}")
                 continue
             if drift:
                 warn_once(
@@ -222,6 +228,8 @@ class Ladder:
             return
         if (record := self.store.get(key.id)) is not None:
             lacking = None if question.enough is None else question.enough(record)
+            if lacking is None and key.bits and not record.bits:
+                warn_once(f"{key.kernel} {key.label} runs its default config: no other is known to be of its class")
             if lacking is None:
                 yield Found(config=record.winner, rung=RECORD, why=_measured(record), record=record.id)
             else:
@@ -290,6 +298,29 @@ class Ladder:
         return min(records, key=lambda record: (len(question.key.differences(record.key)), record.id), default=None)
 
 
+_CLASS = "`triton-ops tune --same-bits-as lockfile` finds a config of the class"
+
+
+def held(request: TuneRequest, asked: Key, lockfile: Lockfile | None, wanted: bool | None = None) -> TuneRequest:
+    """A request that keeps to the class of bits which a lockfile pins, else to the default's where that is `wanted`.
+
+    `asked` is its key as of `LadderQuestion`; `wanted` None is what the environment says, and False keeps to none. A
+    `SettingsError` says where no compiled code tells.
+    """
+    named = wants_same_bits(wanted)
+    entry = None if lockfile is None or wanted is False else lockfile.pinning(asked, named=named)
+    if entry is not None:
+        request = replace(request, same_bits_as="lockfile", pinned=entry.bits, shown_by=entry.config)
+    elif named:
+        request = replace(request, same_bits_as="default")
+    return request.check_same_bits()
+
+
+def wants_same_bits(wanted: bool | None) -> bool:
+    """Tell whether a caller wants the same bits; None is what the environment says, where a wrong word counts as 1."""
+    return word_or("1", settings.same_bits, "launches keep to one class of bits") == "1" if wanted is None else wanted
+
+
 def _pinned(lockfile: Lockfile, question: LadderQuestion) -> Iterator[tuple[LockEntry, tuple[str, ...], str]]:
     """The entries that answer the question as it is, then in its loose names, each with its drift and the reason."""
     problems = (entry.problem for entry in lockfile.entries if entry.kernel == question.key.kernel)
@@ -336,14 +367,6 @@ _guard = ForkSafeLock()  # a lockfile that is being written is waited for while 
 
 
 @dataclass(frozen=True)
-class _InUse:
-    """A lockfile that launches use, or one that is followed, and whether they use nothing else."""
-
-    lockfile: Lockfile | FollowedLockfile | None = None
-    only: bool = False
-
-
-@dataclass(frozen=True)
 class Limits:
     """The limits of launches: the most that they do when no winner is known, and whether winners of packages answer.
 
@@ -356,10 +379,9 @@ class Limits:
 
 
 class _Sources:
-    """The lockfile of this process, the limits of its launches, and one ladder for each folder of records."""
+    """The limits of the launches of this process, and one ladder for each folder of records."""
 
     def __init__(self) -> None:
-        self.in_use: _InUse | None = None  # None until something was asked for; the environment then decides
         self.ladders: dict[str, Ladder] = {}
         self.limits = Limits()
 
@@ -385,7 +407,7 @@ def use_lockfile(lockfile: Lockfile | str | os.PathLike[str] | None, *, only: bo
     """
     content = None if lockfile is None else _read(lockfile)
     with _guard:
-        _sources.in_use = _InUse(content, only)
+        LockfileInUse.NOW = LockfileInUse(content, only)
         _sources.ladders.clear()
     return content
 
@@ -411,32 +433,32 @@ def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "de
     if on_miss not in (DEFAULT, ERROR):
         raise SettingsError(f"on_miss is {on_miss!r}; a replay takes {DEFAULT} or {ERROR}", hint="choose one of these")
     content = _read(lockfile)
-    with deciding_by(lambda limits: replace(limits, most=on_miss), _InUse(content, only=True)):
+    with deciding_by(lambda limits: replace(limits, most=on_miss), LockfileInUse(content, only=True)):
         yield content
 
 
 @contextmanager
-def deciding_by(change: Callable[[Limits], Limits], in_use: _InUse | None = None) -> Iterator[None]:
+def deciding_by(change: Callable[[Limits], Limits], in_use: LockfileInUse | None = None) -> Iterator[None]:
     """Inside, every launch of this process is decided anew by other limits, and afterwards by those from before.
 
     With `in_use` it is decided by another lockfile, too.
     """
-    limits, lockfile = _sources.limits, _sources.in_use
+    limits, lockfile = _sources.limits, LockfileInUse.NOW
     _decide_anew(change(limits), in_use or lockfile)
     try:
         yield
     finally:
-        _decide_anew(limits, _sources.in_use if in_use is None else lockfile)
+        _decide_anew(limits, LockfileInUse.NOW if in_use is None else lockfile)
 
 
 def change_limits(change: Callable[[Limits], Limits] = lambda limits: limits) -> None:
     """Have every launch decided anew, by other limits if they change."""
-    _decide_anew(change(_sources.limits), _sources.in_use)
+    _decide_anew(change(_sources.limits), LockfileInUse.NOW)
 
 
-def _decide_anew(limits: Limits, in_use: _InUse | None) -> None:
+def _decide_anew(limits: Limits, in_use: LockfileInUse | None) -> None:
     with _guard:
-        _sources.limits, _sources.in_use = limits, in_use
+        _sources.limits, LockfileInUse.NOW = limits, in_use
         _sources.ladders.clear()
     forget_decisions()
 
@@ -451,7 +473,7 @@ def _read(lockfile: Lockfile | str | os.PathLike[str]) -> Lockfile:
 
 def pinned() -> bool:
     """Tell whether launches ask a lockfile first."""
-    in_use = _sources.in_use
+    in_use = LockfileInUse.NOW
     return settings.lockfile() is not None if in_use is None else in_use.lockfile is not None
 
 
@@ -459,41 +481,28 @@ def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
     """The ladder over the lockfile in use and a folder's records; a folder without use is empty, with a warning."""
     folder = cache_folder(cache_dir)
     with _guard:
-        if _sources.in_use is None:
-            _sources.in_use = _environments()
+        in_use = LockfileInUse.now()
         if (ladder := _sources.ladders.get(folder)) is not None:
             return ladder
-        ladder = _made(folder, _sources.in_use)
+        ladder = _made(folder, in_use)
         # A folder that is made later is seen then; a forked child follows a lockfile that was refused by itself.
         if may_have_records(folder) and not ladder.refused:
             _sources.ladders[folder] = ladder
         return ladder
 
 
-def _made(folder: str, in_use: _InUse) -> Ladder:
+def _made(folder: str, in_use: LockfileInUse) -> Ladder:
     store: Store[Record]
-    store, place, lockfile, refused = MemoryStore(RECORDS), None, in_use.lockfile, ""
+    store, place, lockfile, refused = MemoryStore(RECORDS), None, in_use.content, ""
     try:
         if may_have_records(folder):
             store, place = store_in(folder), folder
     except CacheError as error:
         warn("records are not used: %s", error)
-    if isinstance(lockfile, FollowedLockfile):
-        followed, lockfile = lockfile, lockfile.read()
+    if isinstance(followed := in_use.lockfile, FollowedLockfile):
         followed.follow(change_limits)
         refused = followed.refused
     return Ladder(store, place, lockfile, only_lockfile=in_use.only, refused=refused)
-
-
-def _environments() -> _InUse:
-    for name, right_name in settings.misspelt().items():
-        warn("the variable %s is not read; %s is meant?", name, right_name)
-    replay = settings.replay()
-    path = settings.lockfile() if replay is None else replay
-    if path is None:
-        return _InUse()
-    name = "TRITON_OPS_LOCKFILE" if replay is None else "TRITON_OPS_REPLAY"
-    return _InUse(FollowedLockfile(path, f"the lockfile that {name} names"), only=replay is not None)
 
 
 TUNER = "triton_ops.tuner"

@@ -34,10 +34,12 @@ from triton_ops.dispatch.ladder import (
     Ladder,
     LadderQuestion,
     capturing,
+    held,
     ladder_of,
     left_undecided,
     policy_of,
     tune,
+    wants_same_bits,
 )
 from triton_ops.dispatch.plans import forget_plans
 from triton_ops.dispatch.recorder import launched_by, unseen
@@ -45,6 +47,7 @@ from triton_ops.dispatch.traced import plain, taken
 from triton_ops.exceptions import (
     ConfigValueError,
     KernelTypeError,
+    SettingsError,
     TritonKernelError,
     UnknownTunableError,
     UntunedError,
@@ -74,6 +77,7 @@ def decided(
     policy = policy_of(on_miss, DEFAULT)
     folder: str | Path | None = (options or {}).get("cache_dir")
     request = TuneProblem(target=operation, args=args, kwargs=dict(values)).request()
+    request = held(request, request.key, ladder_of(folder).lockfile)
     searches = policy in (TUNE, RACE)
     captured = capturing()
     enough = left_undecided if searches and not captured else None
@@ -86,7 +90,8 @@ def decided(
     why = f"no winner is known for this problem, and on_miss is {policy}"
     if policy in MEASURING and decision.missed and not capturing():
         effort = {} if policy == TUNE else {"effort": policy}
-        run = tuner or partial(tune, operation, args, kwargs=dict(values), **{**(options or {}), **effort})
+        more = {**(options or {}), "same_bits_as": request.same_bits_as, **effort}
+        run = tuner or partial(tune, operation, args, kwargs=dict(values), **more)
         try:
             return replace(decision, policy=policy).tuned(run(**effort))
         except TritonKernelError as error:
@@ -117,6 +122,7 @@ def would_run(
         if warm.found.rung == RECORD:
             return warm
     request = replace(problem, cold=True).request()
+    request = held(request, request.key, ladder.lockfile)
     return answered(operation, request, ladder, near=True, policy=policy_of(None, DEFAULT))
 
 
@@ -131,12 +137,12 @@ def answered(
     its class.
     """
     shared = False
-    if near and operation.by_class:
+    if near and operation.by_class and request.same_bits_as is None:
         of_class = request.of_class
         shared = not ladder.tells_apart(operation.name, request.problem, dict(of_class.problem.arguments))
         request = of_class if shared else request
     space, key = operation.space_for(request.problem), request.key
-    expected = policy not in (None, TUNE, RACE, ERROR)
+    expected = policy not in (None, TUNE, RACE, ERROR) and request.same_bits_as is None
     question = LadderQuestion(
         key=key, asked=key, loose=frozenset(), space=space, enough=enough, near=near, expected=expected,
         pick=partial(_first_pick, request) if expected and policy != EXPECTED else None,
@@ -298,7 +304,7 @@ def safely_decided(
     except UntunedError:
         raise
     except TritonKernelError as error:
-        if policy_of(on_miss, DEFAULT) != DEFAULT:
+        if policy_of(on_miss, DEFAULT) != DEFAULT and not (isinstance(error, SettingsError) and wants_same_bits(None)):
             raise
         problem = TuneProblem(target=operation, args=args, kwargs=dict(values)).request().problem
         warn("%s runs with its default config: %s", operation.name, error)

@@ -4,6 +4,9 @@ Two configs are in one class if every element that they write is the same expres
 types, by their TTIR; sums in the same order and grouping, by the layouts and the matrix instructions of their TTGIR;
 and the same share of products fused with additions by the assembler, by their PTX and machine code. A class is a
 proposal: bits are compared on a device before it counts. What cannot be told is a class of its own.
+
+Its name is the same for other extents, versions of Triton and GPUs as long as these parts are. Products of matrices and
+approximations, such as `exp`, belong to one architecture, whose own way of computing them no text tells.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 from triton_ops.kernel_ir.expressions import EXACT, ZERO, Expressions, digest, walk
 from triton_ops.kernel_ir.facts import SourcePlace, places_in
 from triton_ops.kernel_ir.layouts import Layouts
-from triton_ops.kernel_ir.machine_code import TRITONS, contraction
+from triton_ops.kernel_ir.machine_code import TRITONS, PtxText, contraction
 from triton_ops.kernel_ir.ttir_syntax import TtirOperation, UntoldError, parsed_module
 
 _DOTS = ("tt.dot", "ttng.warp_group_dot", "ttng.tc_gen5_mma", "tt.dot_scaled", "ttng.tc_gen5_mma_scaled")
@@ -51,18 +55,20 @@ class BitClass:
         orders: Of its sums, in the order of their lines.
         fused: How the assembler fused products with sums, in words; empty if it fused all that were left to it.
         silent: Why it cannot be told; empty if it can.
+        hardware: The architecture that multiplies or approximates in its own way; empty if any gives these bits.
     """
 
     expression: str = ""
     orders: tuple[Order, ...] = ()
     fused: str = ""
     silent: str = ""
+    hardware: str = ""
 
     @property
     def key(self) -> str:
         """A name that two configs of one class share; empty where it cannot be told."""
         orders = [order.words for order in self.orders]
-        return "" if self.silent else digest(self.expression, orders, self.fused)
+        return "" if self.silent else digest(self.expression, orders, self.fused, self.hardware)
 
     def beside(self, other: BitClass) -> list[str]:
         """What it has otherwise than another class, in words; empty for the same class."""
@@ -72,6 +78,8 @@ class BitClass:
         found += [str(order) for order in self.orders if order not in other.orders]
         if self.fused != other.fused:
             found.append(self.fused or _ALL_FUSED)
+        if self.hardware != other.hardware:
+            found.append(f"products or functions of {self.hardware or 'no architecture of its own'}")
         return found or ["its sums otherwise in order"] * (self.key != other.key)
 
     @classmethod
@@ -88,8 +96,9 @@ class BitClass:
             fused = contraction(stages["cubin"], stages["ptx"])
         except UntoldError as error:
             return cls(silent=str(error))
-        told = sorted((place.file, place.line, words) if place else ("", 0, words) for place, words in orders)
-        return cls(digest(sorted(found.stored)), tuple(Order(words, line) for _, line, words in told), fused)
+        lines = [(Path(at.file).name, at.line, words) if at else ("", 0, words) for at, words in orders]
+        told, hardware = tuple(Order(words, line) for _, line, words in sorted(lines)), PtxText(stages["ptx"]).hardware
+        return cls(digest(sorted(found.stored)), told, fused, hardware=hardware)
 
     @classmethod
     def joined(cls, launches: Sequence[BitClass]) -> BitClass:
@@ -182,7 +191,8 @@ def _reordered(one: TtirOperation, layouts: Layouts) -> str:
 
 
 def _multiplied(one: TtirOperation, layouts: Layouts) -> str:
-    version = re.search(r"versionMajor = (\d)", layouts.whole(one.kinds[-1].layout))
+    layout = layouts.whole(one.kinds[-1].layout) if one.kinds else "versionMajor = 5"  # it writes to tensor memory
+    version = re.search(r"versionMajor = (\d)", layout)
     element = _IN_SHARED_MEMORY.sub(r"\1", one.types[0].element)
     if one.types[0].whole:  # exact in any order
         return ""

@@ -186,6 +186,9 @@ _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
 _PLACE = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 _FRAME = re.compile(r"([^\s@\[\]/]+):(\d+):\d+")
 TRITONS = "/triton/language/"
+_TARGET = re.compile(r"^\.target\s+(sm_\d+)", re.MULTILINE)
+# Each architecture adds up another number of products at a time; no vendor says that tables of functions stay equal.
+_OWN = re.compile(r"\btcgen05\.mma|\bw?g?mma\S*\.(?:b?f16|tf32|f64|e\dm\d)\b|\.approx\b|\bdiv\.full\b")
 _FLOAT = re.compile(
     r"\s*(?:@\S+\s+)?(fma|mul|add|sub|div)\.(?:\w+\.)*?(f64|f32x2|f32|f16x2|bf16x2|f16|bf16)\s+([^;]*);"
 )
@@ -221,6 +224,12 @@ class PtxText(str):
             elif (copy := _PTX_COPY.search(line)) is not None:
                 by_line.setdefault(("load", *here), []).append(int(copy[1], 0))
         return by_line
+
+    @property
+    def hardware(self) -> str:
+        """The architecture, such as `sm_90`, where it multiplies matrices or approximates; else an empty text."""
+        target = _TARGET.search(self) if _OWN.search(self) else None
+        return target[1] if target is not None else ""
 
     def left_to_fuse(self) -> tuple[Counter[str], int]:
         """By type, the sums with a product or a quotient, which the assembler may fuse; and the fused ones of float32.

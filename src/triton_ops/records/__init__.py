@@ -10,6 +10,7 @@ with lazy_face(__name__):
     from triton_ops.records.lock_entry import OriginKind as OriginKind
     from triton_ops.records.lockfile import FollowedLockfile as FollowedLockfile
     from triton_ops.records.lockfile import Lockfile as Lockfile
+    from triton_ops.records.lockfile import LockfileInUse as LockfileInUse
     from triton_ops.records.lockfile import share_lockfile as share_lockfile
     from triton_ops.records.lockfile import winners_of as winners_of
     from triton_ops.records.misses import Miss as Miss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -165,11 +165,15 @@ class LockEntry:
     ignored: tuple[str, ...] = ()  # arguments that make no difference
     identity: Mapping[str, str] = field(default_factory=dict)  # as in keys; empty takes any kernel of this name
     origin: EntryOrigin = field(default_factory=EntryOrigin)
+    bits: str = ""  # the class of configs that give its bits; empty if it is not told
+    same_bits: bool = False  # whether launches, on any device and for any extents, keep to that class
     call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None if none was noted
 
     def __post_init__(self) -> None:
         if ranges := Mapper.unkeyed(self.problem)[1]:
             raise ValueError(f"the problem of {self.kernel} has the range {ranges[0]}, which belongs into `ranges`")
+        if self.same_bits and not self.bits:
+            raise ValueError(f"calls of {self.kernel} keep to a class of bits, and it names none")
         Frozen.fields(self, "problem", "identity")
 
     @classmethod
@@ -205,6 +209,28 @@ class LockEntry:
         if names := Key.changes_since(self.identity, key.identity):
             return f"the kernel's {' and '.join(names)} changed since"
         return why_outside(self.problem, key.problem, self.ranges, self.ignored)
+
+    def why_other_bits(self, key: Key) -> str | None:
+        """The reason why a call of `key` may get other bits than it asks for; None if it gets these, or asks for none.
+
+        A class is told of compiled code: of the very problem, by these versions.
+        """
+        if not key.bits:
+            return None
+        if not self.bits or self.bits != key.bits:
+            return f"its class of bits is {self.bits or 'not told'}, not {key.bits}"
+        if not self.is_exact(key):
+            return "its class of bits was told for another problem"
+        changed = self.drift(replace(key, device={"driver": self.origin.driver}))  # which changes no compiled code
+        return f"its class of bits was told by other versions: {'; '.join(changed)}" if changed else None
+
+    def apart(self, key: Key) -> float | None:
+        """The sum of |log2| of the ratios of all extents to those of `key`; None if more than extents differs."""
+        mine, theirs = ({n: v for n, v in each.items() if ":" not in n} for each in (self.problem, key.problem))
+        one, other = Mapper.extents_of(mine), Mapper.extents_of(theirs)
+        if not _same(Mapper.rest_of(mine, one), Mapper.rest_of(theirs, other)):
+            return None
+        return sum(abs(math.log2(max(one[name], 1) / max(other[name], 1))) for name in one)
 
     def is_exact(self, key: Key) -> bool:
         """True if the entry was found for the very problem of `key`."""

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from triton_ops import settings
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, cached_property, canonical_json, warn
 from triton_ops.exceptions import LockfileError, SpaceError
 from triton_ops.records.lock_entry import EntryOrigin, LockedDevice, LockEntry, OriginKind
@@ -36,7 +37,7 @@ from triton_ops.values import Key
 
 _LINES = (
     ("kernel", "device", "label"), ("config",), ("default",), ("measured",), ("problem",), ("ranges",), ("ignored",),
-    ("identity",), ("origin",), ("call",), (Sealed.CHECKSUM,),
+    ("identity",), ("bits", "same_bits"), ("origin",), ("call",), (Sealed.CHECKSUM,),
 )  # fmt: skip
 _MARK = re.compile(r"^(<<<<<<< [^\n]*\n|>>>>>>> ?[^\n]*\n)", re.MULTILINE)
 _BETWEEN = re.compile(r"^(?:=======|\|\|\|\|\|\|\| [^\n]*|\|\|\|\|\|\|\|)\n", re.MULTILINE)
@@ -80,7 +81,7 @@ def _block(name: str, items: list[str]) -> list[str]:
 
 
 def _entry(entry: Mapping[str, Any]) -> str:
-    rows = [", ".join(_pair(entry, name) for name in names) for names in _LINES if names[0] in entry]
+    rows = [", ".join(_pair(entry, name) for name in names if name in entry) for names in _LINES if names[0] in entry]
     return "    {" + ",\n     ".join(rows) + "}"
 
 
@@ -208,6 +209,19 @@ class Lockfile:
                 rung: Rung = "exact" if entry.is_exact(key) else "range"
                 answers.append(Pinned(entry=entry, rung=rung, borrowed_from=other, drift=entry.drift(key)))
         return min(answers, key=lambda pinned: _rank(pinned, key), default=None)
+
+    def pinning(self, key: Key, *, named: bool = False) -> LockEntry | None:
+        """The entry to whose class of bits calls of `key` keep, or, if it is `named`, may keep; None without one.
+
+        It may be of any device, versions and extents: that which answers first, then one of this device, the nearest.
+        """
+
+        def rank(entry: LockEntry) -> tuple[Any, ...]:
+            elsewhere = self._device[entry.device].why_not(key.device) is not None
+            return entry.why_not(key) is not None, elsewhere, entry.apart(key), entry.place
+
+        entries = (each for each in self._of_kernel.get(key.kernel, ()) if each.bits and (named or each.same_bits))
+        return min((each for each in entries if each.apart(key) is not None), key=rank, default=None)
 
     def why_not(self, key: Key) -> str:
         """The reason why no entry of this device answers `key`, as one sentence; what the nearest entries lack."""
@@ -339,8 +353,9 @@ def _contents(lock: Lockfile) -> dict[str, Any]:
     whole = {"devices": lock.devices, "entries": [entry.in_file for entry in lock.entries]}
     plain = json.loads(canonical_json(msgspec.to_builtins(whole, enc_hook=Config.encode)))
     for entry in plain["entries"]:
-        if entry["call"] is None:
-            del entry["call"]  # only entries of decorated kernels have the field
+        for name in ("call", "bits", "same_bits"):  # only entries of decorated kernels have the first
+            if not entry[name]:
+                del entry[name]
     entries = [Sealed(entry) for entry in plain["entries"]]
     head = {"kind": KIND, "schema_version": SCHEMA_VERSION, "devices": plain["devices"]}
     return {**head, "entries": entries, Sealed.CHECKSUM: Sealed({**head, "entries": entries})[Sealed.CHECKSUM]}
@@ -453,6 +468,40 @@ class FollowedLockfile:
                 self._follower.start()
             except RuntimeError:  # the system has no thread left; the next call tries again
                 self._follower = None
+
+
+@dataclass(frozen=True)
+class LockfileInUse:
+    """A lockfile that launches of this process use, or one that is followed, and whether they use nothing else."""
+
+    NOW: ClassVar[LockfileInUse | None] = None
+    """What was asked for; None until then, where the environment decides."""
+
+    lockfile: Lockfile | FollowedLockfile | None = None
+    only: bool = False
+
+    @staticmethod
+    def now() -> LockfileInUse:
+        """What launches use from now on until something else is asked for."""
+        if LockfileInUse.NOW is None:
+            LockfileInUse.NOW = _environments()
+        return LockfileInUse.NOW
+
+    @property
+    def content(self) -> Lockfile | None:
+        """The lockfile; None if there is none, or it is refused."""
+        return self.lockfile.read() if isinstance(self.lockfile, FollowedLockfile) else self.lockfile
+
+
+def _environments() -> LockfileInUse:
+    for name, right_name in settings.misspelt().items():
+        warn("the variable %s is not read; %s is meant?", name, right_name)
+    replay = settings.replay()
+    path = settings.lockfile() if replay is None else replay
+    if path is None:
+        return LockfileInUse()
+    name = "TRITON_OPS_LOCKFILE" if replay is None else "TRITON_OPS_REPLAY"
+    return LockfileInUse(FollowedLockfile(path, f"the lockfile that {name} names"), only=replay is not None)
 
 
 def winners_of(key: Key, records: Iterable[Record]) -> Iterator[tuple[Key, Config]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
-from triton_ops.base import canonical_json
+from triton_ops.base import canonical_json, warn
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError
 from triton_ops.records.lock_entry import EntryOrigin, LockedDevice, LockedTiming, LockEntry
@@ -42,6 +42,7 @@ class LockPlan:
     also: Mapping[str, Sequence[str]] = field(default_factory=dict)  # further names that count as a device
     all_sources: bool = False  # records of earlier sources of a kernel are taken too
     unproven: bool = False  # records are taken whose winner is unproven
+    same_bits: bool = False  # calls keep to the classes of the winners, as they do to one that was asked for
 
     def __post_init__(self) -> None:
         self.rules({})  # wrong texts are refused before any work
@@ -115,9 +116,14 @@ def updated(old: Lockfile, new: Lockfile, *, all_sources: bool = False) -> Lockf
 
 
 def _newer(entry: LockEntry, old: LockEntry | None) -> LockEntry:
+    if (kept := old is not None and old.same_bits) and entry.bits != old.bits:
+        warn("%s %s keeps its config: the newest winner is not of the class that is pinned", old.kernel, old.label)
+        return old
+    entry = replace(entry, same_bits=entry.same_bits or kept)
     if old is None or old.origin.tune != entry.origin.tune or old.origin.created <= entry.origin.created:
         return entry
-    return replace(entry, config=old.config, measured=old.measured, identity=old.identity, origin=old.origin)
+    raced = () if entry.same_bits else ("config", "measured", "identity", "origin", "bits")  # whose class is not told
+    return replace(entry, **{name: getattr(old, name) for name in raced})
 
 
 def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan: LockPlan) -> LockEntry:
@@ -131,7 +137,8 @@ def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan
         entry, device=devices[_identity_of(key.device)].alias, config=record.winner, default=record.default,
         measured=measured if record.timing.samples or not record.step else None,
         ignored=tuple(sorted({*entry.ignored, *(name for name in plan.ignored if name in entry.problem)})),
-        identity=dict(key.identity), origin=EntryOrigin.of(record),
+        identity=dict(key.identity), origin=EntryOrigin.of(record), bits=record.bits,
+        same_bits=bool(record.bits and (plan.same_bits or key.bits)),
     )  # fmt: skip
 
 
@@ -146,6 +153,8 @@ def _why_left(
         return f"its kernel cannot be told from others: {record.key.unknown}"
     if record.unproven and not plan.unproven:
         return f"unproven: {record.unproven}"
+    if plan.same_bits and not record.bits:
+        return "its class of bits is not told"
     if not plan.all_sources and entry.source != sources[entry.kernel]:
         return "its kernel has changed since: a newer record has another source"
     if entry.place in entries:

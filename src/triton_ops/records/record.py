@@ -144,6 +144,7 @@ class Record(Conclusion):
         return replace(
             self, winner=config, timing=timing, resources=None if trial is None else trial.resources, raced_gain=None,
             gain_interval=None, ties=(), contents=msgspec.UNSET, step=step, notes=notes,
+            bits=self.bits if self.key.bits else "",
         )  # fmt: skip
 
     def raced_over(self, contents: str | None) -> bool:

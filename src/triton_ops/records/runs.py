@@ -44,7 +44,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     at: str
 
     def __post_init__(self) -> None:
-        if not self.status.facts.dangerous:
+        if not (self.status.facts.dangerous or self.status is Status.WRONG):
             raise ValueError(f"a config that ended as {self.status} is not put in quarantine")
 
     @property
@@ -54,6 +54,8 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 class Quarantine:
     """The configs of one problem in one environment that crashed or hung; it stays empty without a path.
+
+    One of a key that asks for a class of bits also has those that gave others than their class says.
 
     The root is the cache folder that holds the file; None where the file's folder was chosen by somebody.
     """
@@ -72,7 +74,7 @@ class Quarantine:
         """The quarantine for a key in a cache folder; without a folder nothing is remembered."""
         if folder is None:
             return cls(None)
-        parts = [key.kernel, dict(key.problem), dict(key.identity), dict(key.device)]
+        parts = [key.kernel, dict(key.problem), dict(key.identity), dict(key.device), *filter(None, [key.bits])]
         return cls(folder / cls.FOLDER / f"{fingerprint(parts)}.jsonl", folder)
 
     def held(self, config: Config) -> Trial | None:
@@ -82,9 +84,12 @@ class Quarantine:
     def __len__(self) -> int:
         return len(self._trials)
 
-    def add(self, trial: Trial) -> None:
-        """Put the config of a trial in quarantine if the trial crashed or hung; it is on disk when this returns."""
-        if self._path is None or not trial.status.facts.dangerous or trial.config in self._trials:
+    def add(self, trial: Trial, *, fault: bool = False) -> None:
+        """Put the config of a trial in quarantine if the trial crashed or hung; it is on disk when this returns.
+
+        So it is put there for a `fault` of the classes of bits, whose configs have a quarantine of their own.
+        """
+        if self._path is None or not (fault or trial.status.facts.dangerous) or trial.config in self._trials:
             return
         self._trials[trial.config] = trial
         entry = {

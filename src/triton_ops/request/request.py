@@ -79,7 +79,8 @@ class KernelProblem:
 
     `arguments` makes the private ones, and is called only when a config is about to run. `check` None takes the
     tolerance. With `cold`, L2 holds nothing of the kernel's data when a timed launch starts. `contents` None is that of
-    arguments alone. With `same_bits_as`, `default` or a config, results must have the bits of the default config's.
+    arguments alone. With `same_bits_as`, `default` or a config, results must have the bits of the default config's;
+    `lockfile` asks for the class that is `pinned`, which `shown_by` had then.
     """
 
     kernel: Kernel
@@ -93,6 +94,8 @@ class KernelProblem:
     cold: bool = True
     contents: values.Contents | None = None
     same_bits_as: str | Mapping[str, Any] | None = None
+    pinned: str = ""
+    shown_by: Config | None = None
 
     @property
     def reference_fingerprint(self) -> str | None:
@@ -180,7 +183,7 @@ class TuneRequest(KernelProblem):
     def key(self) -> Key:
         """The key of the record that answers this request, with what replaces the rule for verdicts."""
         check = None if self.check is None else _object(self.check)
-        bits = None if self.same_bits_as is None else str(self.space.default_config)
+        bits = None if self.same_bits_as is None else self.pinned or str(self.space.default_config)
         rules = {"tolerance": self.tolerance.content, "check": check, "same_bits_as": bits}
         held_to = {name: rule for name, rule in rules.items() if rule}
         return Key.of(self.problem, self.kernel.identity, self.device, cold=self.cold, held_to=held_to)
@@ -193,13 +196,18 @@ class TuneRequest(KernelProblem):
     def check_same_bits(self) -> TuneRequest:
         """This request; a `SettingsError` if bits are asked for that no compiled code for a GPU of NVIDIA tells."""
         asked = self.same_bits_as
-        if not (asked is None or asked == "default" or isinstance(asked, Mapping)):
-            raise SettingsError(f"same_bits_as is {asked!r}", hint='give "default" or a config')
-        if asked is not None and not (isinstance(self.kernel, backend.CompilesAhead) and self.device.kind == "cuda"):
+        if not (asked in (None, "default", "lockfile") or isinstance(asked, Mapping)):
+            raise SettingsError(f"same_bits_as is {asked!r}", hint='give "default", "lockfile" or a config')
+        if asked is not None and not self.tells_bits:
             message = f"which configs of {self.kernel.name} give the same bits on {self.device.name} is not known"
             hint = "same_bits_as is for Triton kernels on GPUs of NVIDIA; tolerance=0 compares results on the arguments"
             raise SettingsError(message, hint=hint)
         return self
+
+    @property
+    def tells_bits(self) -> bool:
+        """True if compiled code for a GPU of NVIDIA tells which configs give the same bits."""
+        return isinstance(self.kernel, backend.CompilesAhead) and self.device.kind == "cuda"
 
     def compiler(self) -> backend.Compiler | None:
         """The compiler of the kernel's configs, for processes without the device; None if nothing is compiled."""
@@ -315,7 +323,7 @@ class TuneProblem:
         cold: Whether L2 holds none of the kernel's data when a launch starts.
         contents: Pairs of a weight and a content, over which configs are compared; None compares on the arguments as
             they are.
-        same_bits_as: `default` or a config, whose bits all results must have.
+        same_bits_as: `default`, `lockfile` or a config, whose bits all results must have.
         weight: How much the problem counts beside the others, such as how often it is launched.
     """
 

@@ -16,6 +16,7 @@ from triton_ops.values import Key, Trial
 def expecting(entry: LockEntry, config: Config, default: Config, why: str, identity: Mapping[str, str]) -> LockEntry:
     """The entry with a config that a model has chosen, for the kernel of an identity."""
     origin = EntryOrigin(kind=OriginKind.EXPECTED, detail=why, created=time_now(), versions=Host.versions())
+    entry = replace(entry, bits="", same_bits=False)
     return replace(entry, config=config, default=default, measured=None, identity=dict(identity), origin=origin)
 
 
@@ -39,7 +40,7 @@ def after_race(
     # An entry that answers any source of its kernel, as an imported one, goes on to do so.
     parts = {} if entry.source else Key.source_of(key.identity)
     identity = {name: text for name, text in key.identity.items() if name not in parts}
-    return replace(entry, config=config, measured=measured, identity=identity, origin=origin)
+    return replace(entry, config=config, measured=measured, identity=identity, origin=origin, bits="")
 
 
 def record_after(entry: LockEntry, record: Record, trial: Trial, default: Trial | None) -> Record:
@@ -56,6 +57,6 @@ def record_after(entry: LockEntry, record: Record, trial: Trial, default: Trial 
         default_timing=Timing.of(default.best_measurement) if default is not None and beside else None,
         raced_gain=None if entry.measured is None else entry.measured.gain, gain_interval=None, ties=(),
         confidence="ok", created=entry.origin.created, versions=dict(entry.origin.versions),
-        contents=msgspec.UNSET,  # it raced on one content alone
+        contents=msgspec.UNSET, bits="",  # it raced on one content alone, and nobody has told its class
         notes=(*record.notes, f"it raced again under other versions, {entry.origin.created}"),
     )  # fmt: skip

@@ -180,6 +180,8 @@ def _why_not_measured(case: BoundEntry, here: DeviceSpec | None) -> str | None:
     """The reason why an entry's launch cannot be made again here; None if it can."""
     if here is None or not case.is_on(here):
         return "nothing is measured" if here is None else f"its device is not here: {here.name} is"
+    if case.entry.same_bits:
+        return "calls keep to its class of bits, among which `triton-ops tune --same-bits-as lockfile` looks anew"
     if case.specs is not None or isinstance(case.entry.call, NotedCall):
         return None
     unnoted = "no call was noted; remove its record, and call it again"

@@ -163,7 +163,9 @@ def tune(
         same_bits_as: `default`, or a config, which then is the default: only configs run whose compiled code gives the
             same bits as this one, and their results are compared with its own bit by bit. For Triton kernels on GPUs of
             NVIDIA; anything else has no code that tells, and raises a `SettingsError`. Where the code of this config
-            does not tell, as with atomic additions, it alone runs.
+            does not tell, as with atomic additions, it alone runs. `lockfile` asks for the class that the lockfile in
+            use names for this kernel, whatever its device, versions and extents; if none of the default, the winner
+            that is pinned and 32 more configs is of that class here, the default alone runs, with a warning.
         isolate: Whether candidates run in a separate process, where a crash or a hang ends one trial; None isolates
             Triton kernels on a GPU. A kernel that cannot be sent to another process runs inline, with a warning; one
             with an argument that holds addresses of memory is not tuned unless this is False.
@@ -186,6 +188,7 @@ def tune(
         TargetError: An argument holds addresses of memory, and configs would be tried in another process.
         TargetError: The reference raises, or gives another result each time; the check raises, returns no bool, or
             refuses the expected result.
+        LockfileError: `same_bits_as` is `lockfile`, and none is in use, or it names no class for such a problem.
         TuningFailedError: No config ran; the error holds the reason for every config.
         UntunedError: No model is sure of the gain that the effort asks for, as `expected` does; nothing was measured.
         DeviceError: Inline, a candidate made the GPU unusable for this process; finished trials are kept, and the next
@@ -205,7 +208,7 @@ def tune(
         target=target, args=args, kwargs=kwargs, space=space, shape=shape, dtype=dtype, device=device,
         reference=reference, tolerance=tolerance, check=check, cold=cold, contents=contents, same_bits_as=same_bits_as,
     )  # fmt: skip
-    repeats = keep and not force and patience is None and contents is None  # it may be what a call before was
+    repeats = keep and not force and patience is None and contents is None and same_bits_as != "lockfile"
     if repeats and _hits and (result := hit(call_of(problem, options), start)) is not None:
         return result
     request = problem.measurable(seed=options.seed)

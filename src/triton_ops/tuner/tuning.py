@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from triton_ops.backend import Arguments, Operation, Packed, Protection
@@ -16,11 +17,12 @@ from triton_ops.base import Folder, cached_property, counted, warn, warn_once
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
-from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError
+from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, LockfileError, TargetError
 from triton_ops.processes import TerminatedError, WorkerProcess
 from triton_ops.records import (
     RECORDS,
     Finalist,
+    LockfileInUse,
     MemoryStore,
     NotedCall,
     Quarantine,
@@ -77,6 +79,18 @@ def log_comparison(log: RunLog, outcome: Outcome) -> None:
             log.twins(comparison.twin, comparison.twins_ms, process)
 
 
+_MOST_SEARCHED = 32  # configs that are compiled to find one of a class that is pinned
+
+
+def _pinned(request: TuneRequest) -> TuneRequest:
+    """The request with the class of bits that the lockfile in use names; a `LockfileError` if it names none."""
+    if (lockfile := LockfileInUse.now().content) is None:
+        raise LockfileError("no lockfile is in use", hint="name one: TRITON_OPS_LOCKFILE, or use_lockfile(path)")
+    if (entry := lockfile.pinning(request.key, named=True)) is None:
+        raise LockfileError(f"the lockfile names no class of bits for {request.problem}", hint="tune it, then lock it")
+    return replace(request, pinned=entry.bits, shown_by=entry.config)
+
+
 def may_overlap(gate: Gate | None, facts: StationFacts, device: DeviceSpec) -> bool:
     """True if the next trial may begin while the search thinks.
 
@@ -126,6 +140,8 @@ class RequestedTune:
 
     def __post_init__(self) -> None:
         self.effort  # noqa: B018 - a search that is none is refused before any work
+        if self.request.same_bits_as == "lockfile" and not self.request.pinned:
+            object.__setattr__(self, "request", _pinned(self.request))
 
     @cached_property
     def effort(self) -> Effort:
@@ -380,7 +396,8 @@ class Tuning:
     ) -> tuple[TuningLoop, Outcome, StationFacts]:  # fmt: skip
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
         trials, goes_on = before.trials, before.tunes > 0 or before.unfinished is not None
-        first = self.requested.first
+        shown = [each for each in filter(None, [self.request.shown_by]) if self.request.space.why_not(each) is None]
+        first = (*shown, *self.requested.first)
         incumbents, nearby = in_use(self.request, self.key, self.store, first), self._nearby(trials)
         if self.effort.compiled_first:  # whose few trials are the searcher's
             self.effort = self.effort.beyond(len({*incumbents, *first, *self._proof.first, *nearby} - {self.default}))
@@ -388,10 +405,12 @@ class Tuning:
         with ExitStack() as stack:
             if (pool := stack.enter_context(opened())) is not None:
                 self._compile_first(pool, nearby)
+            if pool is not None and self.request.same_bits_as is not None:
+                further = [*shown, *islice(self.request.space, _MOST_SEARCHED)]
+                self._within = WithinClass(pool, self.default, self.request.pinned, further)
+                assignment = replace(assignment, trusted=self._within.trusted)
             wait_for_station = self.stations.begin(assignment, process, log.begun)
             searcher = self._searcher(pool, (lambda: False) if self.effort.compiled_first else readiness(process))
-            if pool is not None and self.request.same_bits_as is not None:
-                self._within = WithinClass(pool, self.default)
             loop = self._loop(log, searcher, self._within or pool)
             loop.prepare(incumbents, trials, [*first, *self._proof.first, *nearby])
             station = stack.enter_context(closing(wait_for_station()))
@@ -470,6 +489,11 @@ class Tuning:
         if self._within is not None:
             more = (*record.notes, *self._within.notes(outcome.trials))
             record = replace(record, bits=self._within.reference.result().key, notes=more)
+            for trial in self._within.faults(outcome.trials):
+                self.quarantine.add(trial, fault=True)
+        elif self.request.tells_bits and not cut_short:
+            with self.requested.pool(launches=False) as pool:
+                record = replace(record, bits="" if pool is None else pool.read_class(record.winner).key)
         within = loop.chance_within_1pct(modelled=_MODEL in self._ordered_by, noise=outcome.noise)
         ordered_by = (*self._ordered_by, *again)
         return replace(record, ordered_by=ordered_by, within_1pct=within if outcome.compared else None)

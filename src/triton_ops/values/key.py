@@ -163,6 +163,11 @@ class Key:
         reasons = (value for value in values if isinstance(value, str) and value.startswith(f"{self.UNKNOWN}: "))
         return self.identity.get(self.UNKNOWN) or next(reasons, None)
 
+    @property
+    def bits(self) -> str:
+        """The class of bits that is asked for, or the config that has it as text; empty if none is."""
+        return str(self.held_to.get("same_bits_as", ""))
+
     @classmethod
     def source_of(cls, identity: Mapping[str, str]) -> dict[str, str]:
         """The parts of an identity that are the kernel's, and no version: its source, its grid and further forms."""

@@ -455,7 +455,8 @@ class TuningResult(Conclusion, _FirstFields):
         record: Id of the record that later calls find; empty if the winner is not remembered, for which `notes` may
             have the reason.
         ordered_by: What the search ordered or left out configs by: a model, records; the winner is measured always.
-        bits: The class of configs of the same bits, in which the search stayed; empty if that was not asked for.
+        bits: The class of configs that give the winner's bits, in which the search stayed if that was asked for; empty
+            where it cannot be told.
         contents: For each content, where there are several, its `label`, `weight` (0 if held out) and `times_ms` of the
             raced configs, with `regret(config)` beside the fastest.
     """

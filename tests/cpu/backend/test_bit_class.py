@@ -120,6 +120,12 @@ def running(x, out, last, rows, ROWS: tl.constexpr, BLOCK: tl.constexpr, KIND: t
     tl.store(last + tl.arange(0, ROWS), tl.sum(tl.where(chosen, total, 0.0), 1))
 
 
+@triton.jit
+def power(x, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.exp2(tl.load(x + at)))
+
+
 BF16, F32 = TensorSpec((1000, 1000), "bfloat16"), TensorSpec((1000, 1000), "float32")
 I8, I32 = TensorSpec((1000, 1000), "int8"), TensorSpec((1000, 1000), "int32")
 RUNNING = {"x": F32, "out": F32, "last": F32, "rows": I32}
@@ -129,10 +135,10 @@ CELLS = {"x": TensorSpec((4096,), "float32"), "out": TensorSpec((4096,), "float3
 BASE = {"BM": 64, "BN": 64, "BK": 64, "num_warps": 4, "num_stages": 3}
 
 
-def class_of(kernel, arguments, **config):
+def class_of(kernel, arguments, arch="sm_90", **config):
     arguments = {name: value for name, value in arguments.items() if name in kernel.arg_names}
     described = Arguments(keyword=arguments).described()
-    compiler = TritonCompiler(TritonKernel(kernel, lambda _: (1,)), described, Target.named("sm_90"))
+    compiler = TritonCompiler(TritonKernel(kernel, lambda _: (1,)), described, Target.named(arch))
     (built,) = compiler.built(Config(config))
     return BitClass.of(built.stages)
 
@@ -151,6 +157,27 @@ def test_a_narrow_product_by_another_instruction_is_of_the_same_class_and_one_of
     exact = class_of(product, {**PRODUCT, "a": F32, "b": F32}, **{**BASE, "BK": 32})
     assert found == narrow
     assert "term by term" in str(exact.orders[0])
+
+
+def test_products_on_tensor_cores_belong_to_one_architecture_and_sums_by_threads_to_all():
+    hopper, ampere, blackwell = (class_of(product, PRODUCT, arch, **BASE) for arch in ("sm_90", "sm_80", "sm_100"))
+    assert ampere.beside(hopper) == ["products or functions of sm_80"]
+    assert len({hopper.key, ampere.key, blackwell.key}) == 3
+    assert blackwell.orders[0].words == "products of bf16 by tcgen05"
+    sums = {"BLOCK": 512, "ROWS": 1, "num_warps": 4, "num_stages": 2, "KIND": "sum"}
+    assert len({class_of(row_sums, ROWS, arch, **sums).key for arch in ("sm_80", "sm_90", "sm_100", "sm_120")}) == 1
+
+
+def test_approximations_belong_to_one_architecture():
+    powers = [class_of(power, CELLS, arch, num_warps=4) for arch in ("sm_80", "sm_90")]
+    assert [one.hardware for one in powers] == ["sm_80", "sm_90"]
+    assert powers[0].expression == powers[1].expression
+
+
+def test_the_name_of_a_class_is_the_same_with_every_version_of_triton():
+    sums = {"BLOCK": 512, "ROWS": 1, "num_warps": 4, "num_stages": 2, "KIND": "sum"}
+    names = class_of(row_sums, ROWS, **sums).key, class_of(product, PRODUCT, **BASE).key
+    assert names == ("0bbb6ea9d3be9852", "a07053303d3c0ac5"), "lockfiles have such names, also in years"
 
 
 def test_a_split_sum_is_another_class_of_a_product():

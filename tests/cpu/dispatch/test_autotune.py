@@ -47,6 +47,7 @@ from triton_ops.records import (  # noqa: E402
     LockedDevice,
     LockEntry,
     Lockfile,
+    LockfileInUse,
     Misses,
     store_in,
 )
@@ -63,10 +64,10 @@ SMALL, LARGE = triton.Config({"BLOCK": 128}, num_warps=4), triton.Config({"BLOCK
 def launched():
     """What was launched, by a driver that does nothing; every test has ladders of its own."""
     sources._sources.ladders.clear()
-    sources._sources.in_use = None
+    LockfileInUse.NOW = None
     with launches_that_do_nothing() as launches:
         yield launches
-    sources._sources.in_use = None
+    LockfileInUse.NOW = None
 
 
 @pytest.fixture(autouse=True)
@@ -604,7 +605,7 @@ def test_a_wrong_policy_is_told_where_it_is_given_and_never_by_a_launch(launched
     monkeypatch.setenv("TRITON_OPS_ON_MISS", "guess")
     tuned_add(on_miss=None)[grid](*vectors(), 1024)
     assert "TRITON_OPS_ON_MISS is 'guess'" in caplog.text
-    sources._sources.in_use = None
+    LockfileInUse.NOW = None
     monkeypatch.setenv("TRITON_OPS_ONMISS", "error")
     tuned_add()[grid](*vectors(), 1024)
     assert "the variable TRITON_OPS_ONMISS is not read; TRITON_OPS_ON_MISS is meant?" in caplog.text

@@ -28,7 +28,7 @@ from triton_ops.dispatch import comparing, deciding, early_start  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.evaluation import Stations  # noqa: E402
 from triton_ops.exceptions import TuningFailedError, UntunedError  # noqa: E402
-from triton_ops.records import Lockfile, Misses, store_in  # noqa: E402
+from triton_ops.records import Lockfile, LockfileInUse, Misses, store_in  # noqa: E402
 from triton_ops.records.misses import flush_misses  # noqa: E402
 from triton_ops.request import request  # noqa: E402
 from triton_ops.settings import cache_folder  # noqa: E402
@@ -406,7 +406,7 @@ def test_no_worker_is_started_for_kernels_with_a_record_or_beside_a_lockfile_or_
     with monkeypatch.context() as changed:
         changed.setattr(early_start.os, "getpid", lambda: -1)
         assert gpu.use() == 0
-    monkeypatch.setattr(sources._sources, "in_use", None)  # the environment then says
+    monkeypatch.setattr(LockfileInUse, "NOW", None)  # the environment then says
     monkeypatch.setenv("TRITON_OPS_LOCKFILE", "somewhere")
     assert gpu.use() == 0
     monkeypatch.delenv("TRITON_OPS_LOCKFILE")

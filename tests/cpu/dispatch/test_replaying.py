@@ -9,7 +9,7 @@ from triton_ops import operation
 from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
 from triton_ops.exceptions import LockfileError, SettingsError, UntunedError
-from triton_ops.records import Lockfile, LockPlan, lock_of, share_records
+from triton_ops.records import Lockfile, LockfileInUse, LockPlan, lock_of, share_records
 from triton_ops.records import store as layered
 from triton_ops.records.store import open_store
 from triton_ops.tuner import RequestedTune
@@ -22,7 +22,7 @@ def add_up(n, step):
 
 @pytest.fixture(autouse=True)
 def _own_sources(monkeypatch):
-    monkeypatch.setattr(sources._sources, "in_use", None)
+    monkeypatch.setattr(LockfileInUse, "NOW", None)
     monkeypatch.setattr(layered, "_shared_by_packages", {})
     decisions.forget_decisions()
     yield
@@ -77,7 +77,7 @@ def test_the_environment_replays_a_lockfile(lock, no_tune, tmp_path, monkeypatch
         assert add_up(n=8) == lock.entries[0].config["step"]
         assert add_up(n=99) == 1
     (tmp_path / "lock.json").write_text("{}")
-    monkeypatch.setattr(sources._sources, "in_use", None)
+    monkeypatch.setattr(LockfileInUse, "NOW", None)
     sources._sources.ladders.clear()
     decisions.forget_decisions()
     with triton_ops.on_miss("tune"):

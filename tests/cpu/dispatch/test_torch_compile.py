@@ -21,6 +21,7 @@ from tests.tuned_kernels import add_traced, grid, scale  # noqa: E402
 from triton_ops.dispatch import in_compile  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.records import (  # noqa: E402
+    LockfileInUse,
     Misses,
     store_in,
 )
@@ -40,10 +41,10 @@ CAPPED = triton.Config({"BLOCK": 256}, num_warps=8, maxnreg=64)
 @pytest.fixture
 def launched():
     sources._sources.ladders.clear()
-    sources._sources.in_use = None
+    LockfileInUse.NOW = None
     with launches_that_do_nothing() as launches:
         yield launches
-    sources._sources.in_use = None
+    LockfileInUse.NOW = None
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from triton_ops.base import StoredFile
 from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
 from triton_ops.exceptions import LockfileError, UntunedError
-from triton_ops.records import FollowedLockfile, Lockfile, lock_of, share_lockfile
+from triton_ops.records import FollowedLockfile, Lockfile, LockfileInUse, lock_of, share_lockfile
 
 MOST_S = 600
 
@@ -31,7 +31,7 @@ def add_steps(n, step):
 
 @pytest.fixture(autouse=True)
 def _own_sources(monkeypatch):
-    monkeypatch.setattr(sources._sources, "in_use", None)
+    monkeypatch.setattr(LockfileInUse, "NOW", None)
     monkeypatch.setattr(FollowedLockfile, "SHARED", {})
     decisions.forget_decisions()
     yield
