@@ -3,7 +3,7 @@
     python -m benchmarks.referee.faults --jobs 3 --out FILE
 
 The faults are those of `benchmarks.correctness.verdict_kernels`, each at two tiles. A shape that was found is the
-smallest if the kernel is right, by the same rule, wherever one of its extents is half as large; shapes that the
+smallest if the kernel is right, by the same rule, wherever one of its extents is half as large; shapes that it or the
 reference refuses count as right.
 """
 
@@ -22,6 +22,7 @@ from benchmarks.correctness.verdicts import ATTENTION_TILES, FAULTY_SHAPE, MATMU
 from benchmarks.document import headed, parser_of, save
 from benchmarks.referee.asked import own_turns
 from triton_ops import Check, Operation, check
+from triton_ops.backend import CandidateError
 from triton_ops.benchmark.check_inputs import Form, Inputs
 from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import TritonKernelError
@@ -84,9 +85,9 @@ def is_wrong(kernel: str, number: int, tile: dict[str, int], extents: tuple[int,
         drawn = Inputs(form, extents, seed, values).made("cuda")
         try:
             right = ReferenceResults(operation.reference, drawn, operation.kernel.outputs)
-        except (RuntimeError, ValueError, TritonKernelError):
+            operation.kernel.compile(config, drawn).bind(drawn)()
+        except (RuntimeError, ValueError, TritonKernelError, CandidateError):
             return False
-        operation.kernel.compile(config, drawn).bind(drawn)()
         if right.difference([drawn.result(name) for name in operation.kernel.outputs]) is not None:
             return True
     return False

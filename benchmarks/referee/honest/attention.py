@@ -15,7 +15,7 @@ def fused(q, k, v):
 
     Of rows that do not begin at multiples of 16 bytes it is wrong on a GPU, or fails (torch 2.11).
     """
-    q, k, v = (each.contiguous() for each in (q, k, v))
+    q, k, v = (each.clone(memory_format=torch.contiguous_format) for each in (q, k, v))
     return functional.scaled_dot_product_attention(q[None], k[None], v[None])[0]
 
 

@@ -55,8 +55,13 @@ def one_pass_of_many_keys(q, k, v):
     return _launched(q, k, v, BM=32, BN=64)
 
 
+def _aligned(*tensors):
+    """Copies, since torch 2.11 is wrong, or fails, where rows do not begin at multiples of 16 bytes."""
+    return [each.clone(memory_format=torch.contiguous_format) for each in tensors]
+
+
 def _by(backend, q, k, v):
-    q, k, v = (each.contiguous() for each in (q, k, v))  # else torch 2.11 is wrong where rows are not aligned
+    q, k, v = _aligned(q, k, v)
     with sdpa_kernel([backend, SDPBackend.MATH]):
         return functional.scaled_dot_product_attention(q[None], k[None], v[None])[0]
 
@@ -79,7 +84,7 @@ def _side():
 def heads_on_two_streams(q, k, v):
     """Half of the heads on a side stream, for which the current one waits."""
     main, out = torch.cuda.current_stream(), torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    q, k, v = (each.contiguous() for each in (q, k, v))  # else torch 2.11 is wrong where rows are not aligned
+    q, k, v = _aligned(q, k, v)
     _side().wait_stream(main)
     for stream, part in ((_side(), slice(len(q) // 2)), (main, slice(len(q) // 2, None))):
         with torch.cuda.stream(stream):

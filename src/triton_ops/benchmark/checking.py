@@ -121,7 +121,7 @@ def what_decides(races: Sequence[Race], seconds: float) -> str:
     if not open_ones:
         return "it differs at some shapes only: check these alone"
     widest = max(open_ones, key=lambda race: race.gain.margin)
-    if widest.calls_alone and 0 < widest.gain.low <= widest.outside.high:
+    if widest.may_gain_outside:
         share = math.expm1(widest.outside.high)
         return f"as much as it gains may pass outside of its calls, {share:.1%} of their time: more seconds would tell"
     times = (widest.gain.margin / max(abs(widest.gain.centre), widest.outcome.needed / 2)) ** 2
