@@ -27,6 +27,7 @@ _MOVES = frozenset((
     "tt.splat", "tt.expand_dims", "tt.broadcast", "tt.reshape", "tt.trans", "tt.unsplat", "tt.split", "tt.addptr",
     "tt.advance", "tt.make_tensor_ptr", "tt.make_tensor_descriptor", "arith.extsi", "arith.index_cast",
 ))  # fmt: skip
+_GROWING = _MOVES | {"arith.addi", "arith.muli", "arith.subi", "arith.extui", "arith.trunci"}
 _LOADS = frozenset(("tt.load", "tt.descriptor_load", "tt.descriptor_gather"))
 _STORES = {"tt.store": 1, "tt.descriptor_store": -1, "tt.descriptor_scatter": -1}
 _UNTOLD = {
@@ -49,7 +50,9 @@ class Expression(NamedTuple):
     """A value; `data` tells whether it depends on what the kernel reads, and `number` is a constant's.
 
     `inexact` is one of floating point, whose value depends on the order of what makes it. Of a product that adds to
-    nothing, `apart` has what it is made of, without its sum. `tile` is the size of the tiles that it counts.
+    nothing, `apart` has what it is made of, without its sum. `tile` is the size of the tiles that it counts. A value
+    that is another one with each turn of a loop has the loop's depth in `turns`, with the operations by which it does
+    more than grow.
     """
 
     key: str
@@ -59,6 +62,7 @@ class Expression(NamedTuple):
     pointer: bool = False
     apart: tuple[object, ...] = ()
     tile: int | None = None
+    turns: frozenset[tuple[int, str]] = frozenset()
 
 
 def digest(*parts: object) -> str:
@@ -122,7 +126,7 @@ class Expressions:
         if special is not None:
             return special(one, given, depth)
         if one.name in _LOADS:
-            return [Expression(digest("load", given[0].key, one.kinds[0].element))]
+            return [self._load(one, given, depth)]
         if one.name in _STORES:
             self.stored.add(digest("store", given[0].key, given[_STORES[one.name]].key))
             return []
@@ -132,7 +136,17 @@ class Expressions:
             return [self._dot(one, given, chained=False)]
         if one.name == "tt.dot_scaled":
             self.groups.add((self.place(one), f"sums of {one.types[0].shape[-1]} terms after others"))
-        return self._plain(one, given)
+        turns = _turns(one, given)
+        return [value._replace(turns=turns) for value in self._plain(one, given)]
+
+    def _load(self, one: TtirOperation, given: Sequence[Expression], depth: int) -> Expression:
+        """What is read, in which order by the turns of the innermost loop, and what stands for elements outside."""
+        places, filled = (given[:1], given[2:3]) if one.name == "tt.load" else (given, [])
+        turns = frozenset[tuple[int, str]]().union(*(value.turns for value in places))
+        order = sorted(name for at, name in turns if at == depth - 1 and name)
+        fill = [value.key for value in filled if value.key != digest(ZERO, one.kinds[0].element) and value.number != 0]
+        key = digest("load", given[0].key, one.kinds[0].element, *([order, fill] if order or fill else ()))
+        return Expression(key, turns=turns)
 
     def _plain(self, one: TtirOperation, given: Sequence[Expression]) -> list[Expression]:
         """What an operation makes of single elements."""
@@ -213,14 +227,16 @@ class Expressions:
         # Operands in the order of the text: `scf.for %i = %lower to %upper step %step iter_args(%name = %begin, ...)`.
         turn, lower, upper, step, *carried = one.operands
         inner, begin = carried[0::2], [self._values[name] for name in carried[1::2]]
-        self._values[turn] = Expression(f"turn {depth}", data=False)
+        handed = dict(zip(inner, one.regions[0][0].operations[-1].operands, strict=False))
+        self._values[turn] = Expression(f"turn {depth}", data=False, turns=frozenset({(depth, "")}))
         ranks = [
             sum(one.inexact for one in begin[:nth]) if value.inexact else f"whole {nth}"
             for nth, value in enumerate(begin)
         ]
         for name, value, rank in zip(inner, begin, ranks, strict=True):
             key = value.key if value.pointer else f"carried {depth} {rank}"
-            self._values[name] = value._replace(key=key, number=None, apart=())
+            turns = value.turns if value.inexact else value.turns | self._steps(one, name, handed[name], depth)
+            self._values[name] = value._replace(key=key, number=None, apart=(), turns=turns)
         turned = self._turn(one, inner, depth)
         reach = _reach(self._values[lower], self._values[upper], self._values[step], _own_tiles(one))
         sums = [(value.key, then.key) for value, then in zip(begin, turned, strict=True) if value.inexact]
@@ -228,6 +244,16 @@ class Expressions:
             value._replace(key=digest("for", reach, sums, rank), apart=()) if value.inexact else value
             for value, rank in zip(begin, ranks, strict=True)
         ]
+
+    def _steps(self, loop: TtirOperation, name: str, handed: str, depth: int) -> frozenset[tuple[int, str]]:
+        """How a place that a loop carries is another one with each turn."""
+        made = next((each for each in loop.regions[0][0].operations if handed in each.results), None)
+        if made is None:  # it stays what it is
+            return frozenset()
+        own = Expression(name, turns=frozenset({(depth, "")}))
+        given = [own if each == name else self._values.get(each, Expression(each)) for each in made.operands]
+        falls = made.name == "arith.subi" or any((value.number or 0) < 0 for value in given)
+        return own.turns | _turns(made, given) | ({(depth, "falls")} if falls else set())
 
     def _turn(self, one: TtirOperation, inner: Sequence[str], depth: int) -> list[Expression]:
         """The values that a turn of a loop hands on."""
@@ -245,6 +271,14 @@ class Expressions:
         pairs = dict(zip(operations[-1].operands, inner, strict=False))
         dots = (each for each in operations if each.name == "tt.dot" and not _IN_PARTS.search(each.text))
         return {each.results[0] for each in dots if pairs.get(each.results[0]) == each.operands[2]}
+
+
+def _turns(one: TtirOperation, given: Sequence[Expression]) -> frozenset[tuple[int, str]]:
+    """How a value is another one with each turn of loops: those that it is made of, and how it is made of them."""
+    found = frozenset[tuple[int, str]]().union(*(value.turns for value in given))
+    falls = one.name == "arith.muli" and any((value.number or 0) < 0 for value in given)
+    bent = given[1:] if one.name == "arith.subi" else given if falls or one.name not in _GROWING else ()
+    return found | {(at, one.name) for value in bent for at, _ in value.turns}
 
 
 def _described(name: str, module: Module) -> str:

@@ -126,6 +126,41 @@ def power(x, out, BLOCK: tl.constexpr):
     tl.store(out + at, tl.exp2(tl.load(x + at)))
 
 
+@triton.jit
+def walked(  # noqa: C901 - one branch for each way
+    a, b, out, pages, K, BM: tl.constexpr, BK: tl.constexpr, WAY: tl.constexpr, FILL: tl.constexpr = 0.0
+):  # fmt: skip
+    m, n, k = tl.arange(0, BM)[:, None], tl.arange(0, 64)[None, :], tl.arange(0, BK)
+    left, right = a + m * K + k[None, :], b + k[:, None] * 64 + n
+    total, place = tl.zeros((BM, 64), tl.float32), 0
+    if WAY == "pointers, backwards":
+        left, right, place = left + (K - BK), right + (K - BK) * 64, K - BK
+    for first in range(0, K, BK):
+        at = first
+        if WAY == "backwards":
+            at = K - BK - first
+        elif WAY == "rotated":
+            at = (first + 512) % K
+        elif WAY == "by pages":
+            at = tl.load(pages + first // BK) * BK
+        elif WAY == "by pages, backwards":
+            at = tl.load(pages + (K - first) // BK) * BK
+        elif WAY == "counted" or WAY == "counted, backwards":
+            at = place
+        if WAY == "pointers" or WAY == "pointers, backwards":
+            total = tl.dot(tl.load(left), tl.load(right), total)
+        else:
+            inside = at + k < K
+            x = tl.load(left + at, mask=inside[None, :], other=FILL)
+            total = tl.dot(x, tl.load(right + at * 64, mask=inside[:, None], other=0.0), total)
+        if WAY == "pointers, backwards":
+            left, right = left - BK, right - BK * 64
+        else:
+            left, right = (left + BK, right + BK * 64) if WAY == "pointers" else (left, right)
+        place += -BK if WAY == "counted, backwards" else BK
+    tl.store(out + m * 64 + n, total)
+
+
 BF16, F32 = TensorSpec((1000, 1000), "bfloat16"), TensorSpec((1000, 1000), "float32")
 I8, I32 = TensorSpec((1000, 1000), "int8"), TensorSpec((1000, 1000), "int32")
 RUNNING = {"x": F32, "out": F32, "last": F32, "rows": I32}
@@ -201,6 +236,34 @@ def test_products_onto_a_sum_that_is_scaled_are_grouped_by_their_terms_and_those
     assert found == apart  # Triton makes one of both
     assert found.key != deep.key
     assert len({class_of(onto, whole, **{**base, **other}).key for other in ({}, {"BK": 32}, {"num_warps": 8})}) == 1
+
+
+WALKED = {"a": BF16, "b": BF16, "out": F32, "pages": I32, "K": 1024}
+
+
+def test_the_order_in_which_a_loop_reads_is_part_of_the_class():
+    base = {"BM": 64, "BK": 32, "num_warps": 4}
+    found = {way: class_of(walked, WALKED, **base, WAY=way) for way in (
+        "forwards", "counted", "pointers", "backwards", "pointers, backwards", "counted, backwards", "rotated",
+        "by pages", "by pages, backwards",
+    )}  # fmt: skip
+    own, *others = found
+    same = [way for way in others if found[way].key == found[own].key]
+    assert same == ["counted", "pointers"]
+    assert len({found[way].key for way in ("forwards", "backwards", "rotated", "by pages", "by pages, backwards")}) == 5
+    for way in ("backwards", "rotated", "pointers, backwards", "counted, backwards"):
+        others = ({"BM": 128}, {"BK": 64}, {"num_warps": 8}, {"BM": 128, "BK": 128, "num_stages": 2})
+        assert {class_of(walked, WALKED, **{**base, **other}, WAY=way).key for other in others} == {found[way].key}, way
+
+
+def test_what_stands_for_elements_outside_is_part_of_the_class_unless_it_is_zero():
+    base = {"BM": 64, "BK": 32, "num_warps": 4}
+    found, filled, whole = (
+        class_of(walked, WALKED, **base, **way)
+        for way in ({"WAY": "forwards"}, {"WAY": "forwards", "FILL": 1.0}, {"WAY": "pointers"})
+    )
+    assert found.key != filled.key
+    assert found.key == whole.key
 
 
 def test_blocks_of_a_cluster_are_not_read():
