@@ -23,7 +23,7 @@ import importlib
 import itertools
 import operator
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -229,6 +229,20 @@ class LaunchedKernel:
                 launches = cls.of_config(kernel, config.with_members(space.members), arguments, target)
             yield from ((config, one) for one in launches)
 
+    @property
+    def blocks(self) -> tuple[int, int, int]:
+        """The programs along each axis of its grid; raises UntoldError where the author's code does not tell."""
+        try:
+            grid = self.grid(self.arguments) if callable(self.grid) else self.grid
+            across, down, deep = (*map(operator.index, grid), 1, 1)[:3]
+        except Exception as error:
+            raise kernel_ir.UntoldError(f"its grid cannot be told: {CandidateError.one_line(error)}") from error
+        return across, down, deep
+
+    def numbers(self, names: Iterable[str]) -> dict[str, Any]:
+        """Its arguments of these names, and its grid under `PROGRAMS`; raises as `blocks`."""
+        return {name: self.blocks if name == kernel_ir.PROGRAMS else self.arguments.get(name) for name in names}
+
     @cached_property
     def ones(self) -> frozenset[str]:
         """The plain numbers that Triton takes as constants, since they are 1."""
@@ -300,12 +314,7 @@ def _work(launch: LaunchedKernel, contents: Contents) -> Any:
         for name, kind in launch.signature.items()
         for operand in _operands(name, kind, launch.arguments.get(name), contents.get(name))
     )
-    try:
-        grid = launch.grid(launch.arguments) if callable(launch.grid) else launch.grid
-        across, down, deep = (*map(operator.index, grid), 1, 1)[:3]
-    except Exception as error:
-        raise kernel_ir.UntoldError(f"its grid cannot be told: {CandidateError.one_line(error)}") from error
-    return kernel_ir.LaunchWork.of(launch.text, (across, down, deep), operands)
+    return kernel_ir.LaunchWork.of(launch.text, launch.blocks, operands)
 
 
 def _stop(module: object) -> None:

@@ -5,6 +5,7 @@ from triton_ops._faces import lazy_face
 with lazy_face(__name__):
     from triton_ops.kernel_ir.bit_class import BitClass as BitClass
     from triton_ops.kernel_ir.evaluation import Operand as Operand
+    from triton_ops.kernel_ir.expressions import PROGRAMS as PROGRAMS
     from triton_ops.kernel_ir.facts import AccessFact as AccessFact
     from triton_ops.kernel_ir.facts import Fact as Fact
     from triton_ops.kernel_ir.facts import ReductionFact as ReductionFact

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ class BitClass:
         fused: How the assembler fused products with sums, in words; empty if it fused all that were left to it.
         silent: Why it cannot be told; empty if it can.
         hardware: The architecture that multiplies or approximates in its own way; empty if any gives these bits.
+        bounds: The numbers of a launch that say how many terms its sums have: arguments by name, and `PROGRAMS`.
     """
 
     expression: str = ""
@@ -63,6 +64,7 @@ class BitClass:
     fused: str = ""
     silent: str = ""
     hardware: str = ""
+    bounds: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -98,7 +100,12 @@ class BitClass:
             return cls(silent=str(error))
         lines = [(Path(at.file).name, at.line, words) if at else ("", 0, words) for at, words in orders]
         told, hardware = tuple(Order(words, line) for _, line, words in sorted(lines)), PtxText(stages["ptx"]).hardware
-        return cls(digest(sorted(found.stored)), told, fused, hardware=hardware)
+        return cls(digest(sorted(found.stored)), told, fused, hardware=hardware, bounds=tuple(sorted(found.bounds)))
+
+    def bounded(self, numbers: Mapping[str, Any]) -> BitClass:
+        """The class of a launch whose sums have as many terms as these numbers say."""
+        words = f"sums by {', '.join(f'{name} {number}' for name, number in sorted(numbers.items()))}"
+        return replace(self, orders=(*self.orders, Order(words))) if numbers and not self.silent else self
 
     @classmethod
     def joined(cls, launches: Sequence[BitClass]) -> BitClass:

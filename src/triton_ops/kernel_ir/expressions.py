@@ -42,6 +42,8 @@ _UNTOLD = {
 }
 _NAMES = re.compile(r"%[\w$.-]+(?:#\d+)?|\baxis = \d+ : i32|(?:end|start) = \d+ : i32")
 ZERO = "0.000000e+00"
+PROGRAMS = "number of programs"
+_GIVEN = -2  # no depth of a loop
 _IN_PARTS = re.compile(r"inputPrecision = \w+x\d")  # several products for one, whose sums stand apart
 _IMPRECISE = re.compile(r"maxNumImpreciseAcc = (\d+)")
 
@@ -52,7 +54,7 @@ class Expression(NamedTuple):
     `inexact` is one of floating point, whose value depends on the order of what makes it. Of a product that adds to
     nothing, `apart` has what it is made of, without its sum. `tile` is the size of the tiles that it counts. A value
     that is another one with each turn of a loop has the loop's depth in `turns`, with the operations by which it does
-    more than grow.
+    more than grow; one that a launch's numbers are part of, `_GIVEN` with their names.
     """
 
     key: str
@@ -78,11 +80,14 @@ class Expressions:
         place: From an operation to its places in the source.
         stored: What is written, and where to.
         groups: What is grouped by sizes of tiles, in words, with its place.
+        bounds: The numbers, known when it is launched, that say how many terms a sum has: arguments by name, and
+            `PROGRAMS`.
     """
 
     place: Callable[[TtirOperation], SourcePlace | None]
     stored: set[str] = field(default_factory=set)
     groups: set[tuple[SourcePlace | None, str]] = field(default_factory=set)
+    bounds: set[str] = field(default_factory=set)
     _values: dict[str, Expression] = field(default_factory=dict)
     _tiles: set[int] = field(default_factory=set)
 
@@ -97,7 +102,8 @@ class Expressions:
                 found._tiles.update(one.kinds[0].shape)
         for name, kind in module.kernel.arguments:
             key = _described(name, module) if kind.descriptor else name
-            found._values[name] = Expression(key, data=not kind.whole, pointer=kind.pointer or kind.descriptor)
+            pointer, turns = kind.pointer or kind.descriptor, frozenset({(_GIVEN, name[1:])} if kind.whole else ())
+            found._values[name] = Expression(key, data=not kind.whole, pointer=pointer, turns=turns)
         found._block(module.kernel.blocks[0], 0)
         return found
 
@@ -136,8 +142,7 @@ class Expressions:
             return [self._dot(one, given, chained=False)]
         if one.name == "tt.dot_scaled":
             self.groups.add((self.place(one), f"sums of {one.types[0].shape[-1]} terms after others"))
-        turns = _turns(one, given)
-        return [value._replace(turns=turns) for value in self._plain(one, given)]
+        return [value._replace(turns=_turns(one, given)) for value in self._plain(one, given)]
 
     def _load(self, one: TtirOperation, given: Sequence[Expression], depth: int) -> Expression:
         """What is read, in which order by the turns of the innermost loop, and what stands for elements outside."""
@@ -238,7 +243,10 @@ class Expressions:
             turns = value.turns if value.inexact else value.turns | self._steps(one, name, handed[name], depth)
             self._values[name] = value._replace(key=key, number=None, apart=(), turns=turns)
         turned = self._turn(one, inner, depth)
-        reach = _reach(self._values[lower], self._values[upper], self._values[step], _own_tiles(one))
+        bounds = [self._values[name] for name in (lower, upper, step)]
+        if any(value.inexact for value in begin):
+            self.bounds.update(name for value in bounds for at, name in value.turns if at == _GIVEN)
+        reach = _reach(*bounds, _own_tiles(one))
         sums = [(value.key, then.key) for value, then in zip(begin, turned, strict=True) if value.inexact]
         return [
             value._replace(key=digest("for", reach, sums, rank), apart=()) if value.inexact else value
@@ -276,9 +284,9 @@ class Expressions:
 def _turns(one: TtirOperation, given: Sequence[Expression]) -> frozenset[tuple[int, str]]:
     """How a value is another one with each turn of loops: those that it is made of, and how it is made of them."""
     found = frozenset[tuple[int, str]]().union(*(value.turns for value in given))
-    falls = one.name == "arith.muli" and any((value.number or 0) < 0 for value in given)
-    bent = given[1:] if one.name == "arith.subi" else given if falls or one.name not in _GROWING else ()
-    return found | {(at, one.name) for value in bent for at, _ in value.turns}
+    bent = given[1:] if one.name == "arith.subi" else () if one.name in _GROWING else given
+    programs = {(_GIVEN, PROGRAMS)} if one.name == "tt.get_num_programs" else set()
+    return found | programs | {(at, one.name) for value in bent for at, _ in value.turns if at != _GIVEN}
 
 
 def _described(name: str, module: Module) -> str:

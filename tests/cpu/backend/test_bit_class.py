@@ -12,7 +12,7 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
 from triton_ops import TensorSpec, TritonKernel  # noqa: E402
-from triton_ops.backend import Arguments, TritonCompiler  # noqa: E402
+from triton_ops.backend import Arguments, Compiler, LauncherKernel, TritonCompiler  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernel_ir import BitClass  # noqa: E402
 from triton_ops.kernel_ir.layouts import Layouts  # noqa: E402
@@ -161,6 +161,18 @@ def walked(  # noqa: C901 - one branch for each way
     tl.store(out + m * 64 + n, total)
 
 
+@triton.jit
+def column_sums(x, out, rows, BLOCK: tl.constexpr, PROGRAMS: tl.constexpr = 1):
+    column, total = tl.arange(0, BLOCK), tl.zeros((BLOCK,), tl.float32)
+    for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+        total += tl.load(x + row * BLOCK + column)
+    tl.store(out + tl.program_id(0) * BLOCK + column, total)
+
+
+def summed_in_parts(x, out, *, BLOCK, PARTS, num_warps):
+    column_sums[(1,)](x, out, len(x) // PARTS, BLOCK=BLOCK, num_warps=num_warps)
+
+
 BF16, F32 = TensorSpec((1000, 1000), "bfloat16"), TensorSpec((1000, 1000), "float32")
 I8, I32 = TensorSpec((1000, 1000), "int8"), TensorSpec((1000, 1000), "int32")
 RUNNING = {"x": F32, "out": F32, "last": F32, "rows": I32}
@@ -239,6 +251,30 @@ def test_products_onto_a_sum_that_is_scaled_are_grouped_by_their_terms_and_those
 
 
 WALKED = {"a": BF16, "b": BF16, "out": F32, "pages": I32, "K": 1024}
+
+
+def classes_of(kernel, arguments, *configs):
+    described = Arguments(keyword=arguments).described()
+    compiler = Compiler.of(kernel, described, Target.named("sm_90"), {})
+    return [compiler.bit_class(Config({"BLOCK": 256, "num_warps": 4, **config})) for config in configs]
+
+
+def test_sums_that_go_by_the_number_of_programs_are_classed_with_it():
+    kernel = TritonKernel(column_sums, lambda at: (at["PROGRAMS"],))
+    found, same, other = classes_of(
+        kernel, {"x": F32, "out": F32, "rows": 1000}, {"PROGRAMS": 8}, {"PROGRAMS": 8, "num_warps": 8}, {"PROGRAMS": 16}
+    )
+    assert found.key == same.key != other.key
+    assert other.beside(found) == ["sums by number of programs (16, 1, 1)"]
+
+
+def test_sums_of_so_many_terms_as_a_launcher_says_are_classed_with_that():
+    found, same, other = classes_of(
+        LauncherKernel(summed_in_parts), {"x": F32, "out": F32},
+        {"PARTS": 2}, {"PARTS": 2, "num_warps": 8}, {"PARTS": 4},
+    )  # fmt: skip
+    assert found.key == same.key != other.key
+    assert other.beside(found) == ["sums by number of programs (1, 1, 1), rows 250"]
 
 
 def test_the_order_in_which_a_loop_reads_is_part_of_the_class():
