@@ -53,10 +53,9 @@ class Tuned:
 
     @cached_property
     def every(self) -> list[Config]:
-        """The configs of the space that are compiled by Triton's own front end, the default first."""
+        """The configs of the space, but for those of Gluon, whose class nothing tells; the default or another first."""
         space = self.operation.space_for(self.problem)
-        others = (one for one in space if one != space.default_config and one.get("FORM") != "gluon")
-        return [space.default_config, *others]
+        return [one for one in dict.fromkeys([space.default_config, *space]) if one.get("FORM") != "gluon"]
 
     @cached_property
     def configs(self) -> list[Config]:
@@ -99,8 +98,9 @@ def _matrix(*shape: int, dtype: str = "bfloat16", **more: Any) -> TensorSpec:
     return TensorSpec(shape, dtype, **more)
 
 
-def int4_product(M: int, N: int, K: int) -> dict[str, Any]:
-    """Halves times weights of 4 bits, with a scale for 128 of them."""
+def int4_product(M: int) -> dict[str, Any]:
+    """Halves times weights of 4 bits, with a scale for 128 of them; K is a multiple of every tile."""
+    N, K = 4096, 4096
     return {
         "a": _matrix(M, K, dtype="float16"), "packed": _matrix(K // 8, N, dtype="int32", fill="bits"),
         "scales": _matrix(K // 128, N, dtype="float16"), "c": _matrix(M, N, dtype="float16", fill="empty"),
@@ -226,7 +226,7 @@ TUNED: dict[str, Tuned] = {
     "int4_product": _own("products", made(
         written_kernels.int4_matmul, lambda at: (
             triton.cdiv(at["M"], at["BLOCK_M"]), triton.cdiv(at["N"], at["BLOCK_N"])), ("c",),
-        written_kernels.int4_matmul.configs, int4_product), 60, 4096, 4096),
+        written_kernels.int4_matmul.configs, int4_product), 60),
     **{style: _own("products", convolution(style), 16, 28, 128, 256) for style in written_kernels.GRIDS},
     "attention": _shipped("attention", "attention", 1, 16, 4, 2048, 2048, 128, 128, 2),
     "attention_backward": _shipped("attention", "attention_backward", 1, 16, 4, 1024, 1024, 128, 128, 2),
