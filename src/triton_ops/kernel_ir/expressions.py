@@ -243,7 +243,7 @@ class Expressions:
             turns = value.turns if value.inexact else value.turns | self._steps(one, name, handed[name], depth)
             self._values[name] = value._replace(key=key, number=None, apart=(), turns=turns)
         turned = self._turn(one, inner, depth)
-        bounds = [self._values[name] for name in (lower, upper, step)]
+        bounds = self._values[lower], self._values[upper], self._values[step]
         if any(value.inexact for value in begin):
             self.bounds.update(name for value in bounds for at, name in value.turns if at == _GIVEN)
         reach = _reach(*bounds, _own_tiles(one))
