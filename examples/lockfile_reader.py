@@ -71,7 +71,8 @@ class Lockfile:
                 raise RefusedError(f"{title} was damaged or edited by hand; `triton-ops lock --refresh` accepts edits")
             if unknown := what.keys() - names[what is not content]:
                 raise RefusedError(f"{title} has the unknown fields {', '.join(sorted(unknown))}")
-            if not _fits(what, {"devices?": [_DEVICE]} if what is content else _ENTRY):
+            unnamed = what.get("same_bits") and not what.get("bits")  # a class to which calls should keep
+            if unnamed or not _fits(what, {"devices?": [_DEVICE]} if what is content else _ENTRY):
                 raise RefusedError(f"{title} is not well formed; `triton-ops lock` writes one")
         listed = content.get("devices", [])
         devices, entries = {device["alias"]: device for device in listed}, sorted(content["entries"], key=_place)
@@ -198,7 +199,7 @@ _ENTRY = {
     "kernel": str, "device": str, "label?": str, "config": _CONFIG, "default?": (_CONFIG, None),
     "measured?": (_TIMES, None), "problem": {"*": (*_PLAIN, _FACTS)}, "ignored?": [str], "identity?": {"*": str},
     "ranges?": [lambda span: _fits(span, _SPAN) and span["extents"] != [] and span["low"] <= span["high"]],
-    "origin?": _ORIGIN, "call?": (_CALL, str, None), "checksum": str,
+    "bits?": str, "same_bits?": bool, "origin?": _ORIGIN, "call?": (_CALL, str, None), "checksum": str,
 }  # fmt: skip
 
 

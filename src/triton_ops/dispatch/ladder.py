@@ -70,6 +70,8 @@ def shipped(key: Key, passed: list[str], *, drifted: bool) -> Iterator[tuple[Pla
     for lock in FollowedLockfile.shared():
         if (pinned := lock.find(key)) is None or pinned.entry.origin.expected:
             reasons.append(f"shipped: {lock.why_not(key)}")
+        elif (other := pinned.entry.why_other_bits(key)) is not None:
+            reasons.append(f"shipped: {other}")
         elif pinned.drift and not drifted:
             reasons.append(f"shipped: there is a winner, but of other versions: {'; '.join(pinned.drift)}")
         else:

@@ -211,13 +211,13 @@ class LockEntry:
         return why_outside(self.problem, key.problem, self.ranges, self.ignored)
 
     def why_other_bits(self, key: Key) -> str | None:
-        """The reason why a call of `key` may get other bits than it asks for; None if it gets these, or asks for none.
+        """The reason why a call of `key` may get other bits than it, or the entry, asks for; None if it does not.
 
         A class is told of compiled code: of the very problem, by these versions.
         """
-        if not key.bits:
+        if not (key.bits or self.same_bits):
             return None
-        if not self.bits or self.bits != key.bits:
+        if key.bits and self.bits != key.bits:
             return f"its class of bits is {self.bits or 'not told'}, not {key.bits}"
         if not self.is_exact(key):
             return "its class of bits was told for another problem"

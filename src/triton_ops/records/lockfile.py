@@ -452,9 +452,12 @@ class FollowedLockfile:
 
     @staticmethod
     def shared_entries(key: Key) -> Iterator[LockEntry]:
-        """The measured entries of packages for the kernel and the device of a key, whatever their problem."""
+        """The measured entries of packages for the kernel and the device of a key, whatever their problem.
+
+        Those that keep to a class of bits, which holds for their own problem alone, are left out.
+        """
         entries = (entry for lock in FollowedLockfile.shared() for entry in lock._here(key))
-        return (entry for entry in entries if not entry.origin.expected)
+        return (entry for entry in entries if not (entry.origin.expected or entry.same_bits))
 
     def follow(self, on_reading: Callable[[], object]) -> None:
         """While the file is refused and somebody holds this object, have a thread look at it; then call `on_reading`.

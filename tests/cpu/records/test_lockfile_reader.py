@@ -45,6 +45,7 @@ def drawn_entry(draw):
         device=draw.choice(["h200", "h200", "mi", "cpu"]), ranges=tuple(ranges),
         ignored=draw.choice([(), ("eps",), ("z",)]),
         identity=draw.choice(IDENTITIES), origin=draw.choice(ORIGINS),
+        **({} if low % 16 else {"bits": "a1", "same_bits": low > 16}),
     )  # fmt: skip
     return replace(new, problem={**new.problem, "eps": draw.choice(VALUES)})
 
@@ -128,6 +129,8 @@ ILL_FORMED = {
     "large number": ("config", {"BLOCK": 2**64}),
     "time beyond floats": ("measured", {"cache_state": "cold", "mode": "graph", "median_ms": 10**400}),
     "call of a number": ("call", 7),
+    "class of a number": ("bits", 7),
+    "a class without a name": ("same_bits", True),
     "call without configs": ("call", {"arguments": {}, "configs": [], "grids": []}),
 }
 

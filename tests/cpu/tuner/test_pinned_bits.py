@@ -17,7 +17,15 @@ from triton_ops.dispatch import use_lockfile, would_run  # noqa: E402
 from triton_ops.dispatch.ladder import change_limits  # noqa: E402
 from triton_ops.evaluation import Stations  # noqa: E402
 from triton_ops.exceptions import LockfileError  # noqa: E402
-from triton_ops.records import Lockfile, LockPlan, lock_of, matching, updated  # noqa: E402
+from triton_ops.records import (  # noqa: E402
+    FollowedLockfile,
+    Lockfile,
+    LockPlan,
+    lock_of,
+    matching,
+    share_lockfile,
+    updated,
+)
 from triton_ops.request import request  # noqa: E402
 from triton_ops.values import Status  # noqa: E402
 
@@ -182,3 +190,19 @@ def test_an_operation_keeps_to_the_class_where_the_environment_says_so(machine, 
         assert (kept.found.config, kept.found.rung, kept.key.bits) == (DEFAULT, "default", str(DEFAULT))
     machine.tune(same_bits_as="default")
     assert machine.runs().found.config == SAME
+
+
+def test_the_class_of_a_packages_entry_holds_for_its_problem_and_versions_alone(machine, monkeypatch, tmp_path):
+    machine.tune()
+    lock, _ = machine.locked(same_bits=True)
+    use_lockfile(None)
+    lock.write(tmp_path / "lock.json")
+    monkeypatch.setattr(FollowedLockfile, "SHARED", {})
+    share_lockfile(tmp_path / "lock.json")
+    machine.becomes()
+    assert (machine.runs().found.config, machine.runs().found.rung) == (FASTEST, "shipped")
+    assert machine.runs(shape=(64, 8192)).found.rung == "default"
+    machine.becomes(assembler="99.1")
+    missed = machine.runs()
+    assert missed.found.rung == "default"
+    assert any("shipped: its class of bits was told by other versions" in why for why in missed.passed)
