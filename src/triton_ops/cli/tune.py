@@ -190,7 +190,10 @@ def _tuned(operation: Operation, problem: TuneProblem, options: TuneOptions, lis
         # Not by its class, whose import would import Triton.
         if hasattr(operation, "at_call"):
             space = problem.space or operation.space
-            result: TuningResult = operation.at_call(problem.device).tuned(options, space, listener=listener)
+            call = operation.at_call(problem.device)
+            if problem.same_bits_as is not None:
+                call = replace(call, options=replace(call.options, same_bits=problem.same_bits_as))
+            result: TuningResult = call.tuned(options, space, listener=listener)
             return result
         request = problem.measurable(seed=options.seed)
         return RequestedTune(request=request, options=options, listener=listener).result()

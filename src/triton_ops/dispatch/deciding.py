@@ -166,10 +166,10 @@ class Options:
     tune: TuneOptions = field(default_factory=TuneOptions)
     on_miss: str | None = None
     mapper: Mapper = field(default_factory=Mapper)
-    same_bits: bool | None = None
+    same_bits: bool | str | Mapping[str, Any] | None = None  # or as `same_bits_as` of `tune`
 
     def __post_init__(self) -> None:
-        if self.same_bits not in (True, False, None):
+        if self.same_bits not in (True, False, None, "default", "lockfile") and not isinstance(self.same_bits, Mapping):
             raise SettingsError(f"same_bits is {self.same_bits!r}, no truth value", hint="give True, False or None")
         if self.on_miss is not None:
             settings.one_of(settings.ON_MISS, self.on_miss, "on_miss")
@@ -318,7 +318,8 @@ class KernelCall:
         """True if it may run no config of other bits, so that Triton's own loop cannot tune it."""
         with suppress(TritonKernelError):  # such as one that says why no class can be told
             return self.request.same_bits_as is not None
-        return wants_same_bits(self.options.same_bits)
+        wanted = self.options.same_bits
+        return wants_same_bits(wanted if wanted is None else bool(wanted))
 
     @property
     def asked(self) -> Key:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from triton_ops import settings, values
 from triton_ops.base import ForkSafeLock, canonical_json, require, warn, warn_once
@@ -303,19 +303,19 @@ class Ladder:
 _CLASS = "`triton-ops tune --same-bits-as lockfile` finds a config of the class"
 
 
-def held(request: TuneRequest, asked: Key, lockfile: Lockfile | None, wanted: bool | None = None) -> TuneRequest:
+def held(
+    request: TuneRequest, asked: Key, lockfile: Lockfile | None, wanted: bool | str | Mapping[str, Any] | None = None
+) -> TuneRequest:
     """A request that keeps to the class of bits which a lockfile pins, else to the default's where that is `wanted`.
 
-    `asked` is its key as of `LadderQuestion`; `wanted` None is what the environment says, and False keeps to none. A
-    `SettingsError` says where no compiled code tells.
+    `asked` is its key as of `LadderQuestion`. `wanted` None is what the environment says, False keeps to none, and a
+    text or a config is a `same_bits_as`. A `SettingsError` says where no compiled code tells.
     """
-    named = wants_same_bits(wanted)
-    entry = None if lockfile is None or wanted is False else lockfile.pinning(asked, named=named)
-    if entry is not None:
-        request = replace(request, same_bits_as="lockfile", pinned=entry.bits, shown_by=entry.config)
-    elif named:
-        request = replace(request, same_bits_as="default")
-    return request.check_same_bits()
+    bits = wanted if isinstance(wanted, (str, Mapping)) else "default" if wants_same_bits(wanted) else None
+    looked_in = lockfile if wanted in (None, True, "lockfile") else None
+    if looked_in is not None and (entry := looked_in.pinning(asked, named=bits is not None)) is not None:
+        request, bits = replace(request, pinned=entry.bits, shown_by=entry.config), "lockfile"
+    return replace(request, same_bits_as=bits).check_same_bits()
 
 
 def wants_same_bits(wanted: bool | None) -> bool:

@@ -10,13 +10,15 @@ triton = pytest.importorskip("triton")
 import triton_ops  # noqa: E402
 from tests.cpu.tuner.test_same_bits import Rows, row_sums  # noqa: E402
 from tests.launches import launches_that_do_nothing  # noqa: E402
+from triton_ops.cli.tune import _tuned  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
-from triton_ops.dispatch import deciding  # noqa: E402
+from triton_ops.dispatch import NotedOperation, deciding  # noqa: E402
 from triton_ops.dispatch.ladder import change_limits  # noqa: E402
 from triton_ops.evaluation import Stations  # noqa: E402
-from triton_ops.exceptions import SettingsError, UntunedError  # noqa: E402
-from triton_ops.records import LockPlan, lock_of, matching  # noqa: E402
-from triton_ops.request import request  # noqa: E402
+from triton_ops.exceptions import LockfileError, SettingsError, UntunedError  # noqa: E402
+from triton_ops.records import LockPlan, lock_of, matching, misses  # noqa: E402
+from triton_ops.request import TuneOptions, TuneProblem, request  # noqa: E402
+from triton_ops.tuner import Silent  # noqa: E402
 
 pytestmark = [
     pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server"),
@@ -93,6 +95,31 @@ def test_a_lockfile_whose_entries_keep_to_a_class_is_obeyed_without_a_word_of_th
     assert {config["BLOCK"] for config in here.tried} == {512}
     record = next(each for each in matching(None, None) if each.key.device["name"] == "H100")
     assert record.bits == record.key.bits == lock.entries[0].bits
+
+
+def test_a_tune_by_command_at_a_noted_call_keeps_to_the_class_that_it_names(here, monkeypatch):
+    kernel = sums(on_miss="queue")
+    launched(kernel)
+    misses.flush_misses()
+    monkeypatch.setattr(
+        NotedOperation, "at_call", lambda *_: kernel.launches.call_of((64,), (X, OUT, 4096), {"ATOMIC": False})
+    )
+    operation = NotedOperation.of(kernel, None)
+
+    def tuned(same_bits_as):
+        here.tried.clear()
+        problem = TuneProblem(target=operation, same_bits_as=same_bits_as)
+        result = _tuned(operation, problem, TuneOptions(effort="exhaustive", isolate=False), Silent())
+        return result.best_config["BLOCK"], {config["BLOCK"] for config in here.tried}
+
+    with pytest.raises(LockfileError, match="no lockfile is in use"):
+        tuned("lockfile")
+    assert tuned("default") == (256, {256})
+    assert tuned({"BLOCK": 512, "num_warps": 4, "num_stages": 3}) == (512, {512})
+    assert tuned(None) == (512, {256, 512})
+    free = next(each for each in matching(None, None) if not each.key.bits)
+    triton_ops.use_lockfile(lock_of([free])[0])
+    assert tuned("lockfile") == (512, {512})
 
 
 def test_what_has_no_class_runs_its_default_and_says_so(here, caplog):
