@@ -171,10 +171,11 @@ class Question:
     def side(self, is_candidate: bool) -> TrialProcess:
         """The process of the candidate, or one of the reference."""
         target = self.candidate if is_candidate else self.against
-        written = (*self.outputs, *self.written)
+        numbers = all(form.arrays for form in self.forms) and self.device == "cpu"
         return TrialProcess(
-            target, device=self.device, outputs=written, limits=self.limits, arena_bytes=self.arena_bytes
-        )
+            target, device=self.device, outputs=(*self.outputs, *self.written), limits=self.limits,
+            arena_bytes=self.arena_bytes, imports=("numpy",) if numbers else ("torch", "numpy"),
+        )  # fmt: skip
 
     def golden(self, arguments: Arguments, times: float = 1.0) -> ReferenceResults:
         """The reference's results for some arguments, in higher precision too."""

@@ -61,20 +61,28 @@ def doubled(x):
     return out
 """
 OLD = """
+import numpy
+
+
 def softmax(x):
     for _ in range(20):
-        x.softmax(-1)
-    return x.softmax(-1)
+        numpy.exp(x)
+    parts = numpy.exp(x)
+    return parts / parts.sum(-1, keepdims=True)
 """
 NEW = """
-def softmax(x):
-    result = x.softmax(-1)
-    result[:, x.shape[1] // 8 * 8 :] = 0
-    return result
+import numpy
 
 
 def once(x):
-    return x.softmax(-1)
+    parts = numpy.exp(x)
+    return parts / parts.sum(-1, keepdims=True)
+
+
+def softmax(x):
+    result = once(x)
+    result[:, x.shape[1] // 8 * 8 :] = 0
+    return result
 """
 UNMASKED = """
 import triton
@@ -158,7 +166,7 @@ async def judged(agent, *candidates):
     found = {}
 
     async def ask(candidate):
-        asked = {"reference": "old.py:softmax", "shape": "64x200", "device": "cpu"}
+        asked = {"reference": "old.py:softmax", "shape": "64x200", "device": "cpu", "numpy": True, "seconds": 60}
         found[candidate] = (await agent.asked("check", candidate=f"new.py:{candidate}", **asked)).structured_content
 
     async with anyio.create_task_group() as calls:
