@@ -74,12 +74,12 @@ TESTS := $(RUN) -m pytest --ignore=tests/docs --ignore=tests/gpu
 test: $(READY)  ## Tests that need no GPU and start no Python process; the documents are part of `check`
 	$(TESTS) $(SIDE_BY_SIDE:auto=logical) -m "not gpu and not processes and not extras"
 
-# In a copy of the checkout without the other packages.
-test-alone: $(READY)  ## Those tests again, of the core alone, and of each other package with the core alone
-	set -e; for package in core kernels lab lint mcp serving torch; do \
-		echo "$$package alone"; \
-		$(RUN) -m tests.alone $$package --quiet $(SIDE_BY_SIDE:auto=logical) -m "not gpu and not processes and not extras"; \
-	done
+# In copies of the checkout without the other packages; two at once, of which the core's takes as long as the others.
+test-alone: $(READY)  ## A case of each of those tests again, of the core alone, and of each other package with the core alone
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(addprefix alone-,core kernels torch lab serving lint mcp)
+
+alone-%:
+	$(RUN) -m tests.alone $* --quiet -m "not gpu and not processes and not extras"
 
 test-processes: $(READY)  ## Tests that start Python processes or forks, or compute for long
 	$(TESTS) $(SIDE_BY_SIDE) -m "processes and not gpu and not extras"

@@ -5,7 +5,8 @@
 They run in a copy of this checkout in which the other packages' folders and tests are missing, in the same environment:
 Python finds the copy's packages first, and forgets the folders of the checkout, where it is installed from there. What
 tests the whole repository (the scripts that measure, and the files beside the folders) is not among them. Further words
-go to pytest. Properties are tried with an eighth of the examples, since `make test` tries all.
+go to pytest. What is missing is missing for every case of a test: of the cases the first runs, and of a property's
+examples an eighth, since `make test` tries all.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 PROJECT = Path(__file__).parents[1]
 OTHERS = {name: f"src/triton_ops_{name}" for name in ("kernels", "lab", "lint", "mcp", "torch")}
@@ -53,6 +56,21 @@ def folders_of(name: str, target: Path) -> list[str]:
     return ["tests/contracts", *(f"tests/cpu/{name}" for name in sorted(rooms.intersection(folders)))]
 
 
+def name_of(item: pytest.Item) -> str:
+    """A test's name without its case."""
+    return item.nodeid.partition("[")[0]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the first case of each test, of those that marks have left."""
+    first: dict[str, pytest.Item] = {}
+    for item in items:
+        first.setdefault(name_of(item), item)
+    config.hook.pytest_deselected(items=[item for item in items if item is not first[name_of(item)]])
+    items[:] = first.values()
+
+
 def main(name: str, words: list[str]) -> int:
     """Run the tests, and return pytest's exit code."""
     target = PROJECT / "build" / "alone" / name
@@ -60,8 +78,8 @@ def main(name: str, words: list[str]) -> int:
     places = [str(target / folder) for folder in ("src", "serving") if (target / folder).is_dir()]
     path = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
     hidden = [] if name == "lint" else ["-p", f"no:{PLUGIN}"]  # pytest finds it in the environment's own metadata
-    few = "--hypothesis-profile=again"
-    command = [sys.executable, "-m", "pytest", few, *hidden, *folders_of(name, target), *words]
+    few = ["-p", "tests.alone", "--hypothesis-profile=again"]
+    command = [sys.executable, "-m", "pytest", *few, *hidden, *folders_of(name, target), *words]
     return subprocess.run(command, cwd=target, env={**os.environ, "PYTHONPATH": path}, check=False).returncode
 
 

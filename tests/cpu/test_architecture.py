@@ -134,7 +134,7 @@ def past_a_face(name, its_nodes):
             text = ast.unparse(node).removeprefix("f") if isinstance(node, ast.JoinedStr) else str(node.value)
             text = text.strip("'\"")
             named = text if re.fullmatch(r"triton_ops\w*\.[\w.{}\[\]]+", text) else None
-        faces = (face for face in FACED if f"{named}.".startswith(f"{face}.") and named != face)
+        faces = (face for face in FACED if named and f"{named}.".startswith(f"{face}.") and named != face)
         if any(not f"{name}.".startswith(f"{face}.") for face in faces):
             yield named
 
