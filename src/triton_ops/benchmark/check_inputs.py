@@ -302,11 +302,14 @@ def wide_extents(form: Form, free_bytes: float) -> tuple[int, ...] | None:
 def smallest(
     extents: tuple[int, ...], wrong: Callable[[tuple[int, ...]], bool], tries: Iterable[object]
 ) -> tuple[int, ...]:
-    """Extents at which something is still wrong, each as small as halving finds; one try less for each question."""
+    """Extents at which something is still wrong, each as small as halving finds; one try less for each question.
+
+    Small extents come first: few questions make each of them its smallest.
+    """
     budget, best, before = iter(tries), extents, None
     while best != before:
         before = best
-        for axis in sorted(range(len(best)), key=lambda place: -before[place]):
+        for axis in sorted(range(len(best)), key=before.__getitem__):
             low, high = 0, best[axis]
             while high - low > 1:
                 if next(budget, None) is None:
