@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -79,6 +79,7 @@ def log_comparison(log: RunLog, outcome: Outcome) -> None:
             log.twins(comparison.twin, comparison.twins_ms, process)
 
 
+_LIKELY = 3  # configs, of which one most often wins
 _MOST_SEARCHED = 32  # configs that are compiled to find one of a class that is pinned
 
 
@@ -287,6 +288,7 @@ class Tuning:
     _ordered_by: tuple[str, ...] = ()
     _expectation: Expectation | None = None
     _within: WithinClass | None = None
+    _classes: dict[Config, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         requested = self.requested
@@ -416,6 +418,7 @@ class Tuning:
             station = stack.enter_context(closing(wait_for_station()))
             loop.run(station, overlaps=may_overlap(self.gate, station.facts, self.request.device))
             if pool is not None:
+                self._tell_classes(pool, loop.trials.values())
                 pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
             final = FinalRequest(
                 trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
@@ -486,17 +489,29 @@ class Tuning:
             tunes=before.tunes + 1,
         )  # fmt: skip
         again = ["the winner of a problem nearby, which leads again"] * outcome.leads_again
-        if self._within is not None:
-            more = (*record.notes, *self._within.notes(outcome.trials))
-            record = replace(record, bits=self._within.reference.result().key, notes=more)
-            for trial in self._within.faults(outcome.trials):
-                self.quarantine.add(trial, fault=True)
-        elif self.request.tells_bits and not cut_short:
-            with self.requested.pool(launches=False) as pool:
-                record = replace(record, bits="" if pool is None else pool.read_class(record.winner).key)
+        record = self._with_class(record, outcome.trials)
         within = loop.chance_within_1pct(modelled=_MODEL in self._ordered_by, noise=outcome.noise)
         ordered_by = (*self._ordered_by, *again)
         return replace(record, ordered_by=ordered_by, within_1pct=within if outcome.compared else None)
+
+    def _with_class(self, record: Record, trials: Sequence[Trial]) -> Record:
+        """The record with the class of the winner's bits, and with notes on faults of the classes."""
+        if self._within is not None:
+            for trial in self._within.faults(trials):
+                self.quarantine.add(trial, fault=True)
+            notes = (*record.notes, *self._within.notes(trials))
+            return replace(record, bits=self._within.reference.result().key, notes=notes)
+        if self.request.tells_bits and record.winner not in self._classes:
+            with self.requested.pool(launches=False) as pool:
+                self._tell_classes(pool, [trial for trial in trials if trial.config == record.winner])
+        return replace(record, bits=self._classes.get(record.winner, ""))
+
+    def _tell_classes(self, pool: CompilePool | None, trials: Iterable[Trial]) -> None:
+        """Have the classes of the fastest read, of which one will win, while processes that compile are there."""
+        if pool is not None and self._within is None and self.request.tells_bits:
+            fastest = sorted((trial for trial in trials if trial.ok), key=lambda trial: trial.rank)[:_LIKELY]
+            futures = [(trial.config, pool.bit_class(trial.config)) for trial in fastest]
+            self._classes.update((config, future.result().key) for config, future in futures)
 
     def _keep(self, outcome: Outcome, record: Record, log: RunLog, remembered: bool) -> None:
         """Store the record, if it is to be, and end the log after that: a tune finds it even without the end."""

@@ -27,6 +27,7 @@ from triton_ops.records import (  # noqa: E402
     updated,
 )
 from triton_ops.request import request  # noqa: E402
+from triton_ops.tuner import tuning  # noqa: E402
 from triton_ops.values import Status  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
@@ -206,3 +207,20 @@ def test_the_class_of_a_packages_entry_holds_for_its_problem_and_versions_alone(
     missed = machine.runs()
     assert missed.found.rung == "default"
     assert any("shipped: its class of bits was told by other versions" in why for why in missed.passed)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_winner_has_its_class_whether_it_was_the_fastest_before_the_race_or_not(machine, monkeypatch, turned):
+    monkeypatch.setattr(tuning, "_LIKELY", 1)
+    opened, begins, raced = [], tuning.RequestedTune.pool, Rows.finals
+
+    def finals(final):
+        outcome = raced(machine.here, final)
+        slower = next(trial for trial in final.trials if trial.config == SAME)
+        return replace(outcome, winner=slower) if turned else outcome
+
+    machine.here.finals = finals
+    monkeypatch.setattr(tuning.RequestedTune, "pool", lambda *args, **how: opened.append(how) or begins(*args, **how))
+    result = machine.tune()
+    assert (Config(result.best_config), bool(result.bits)) == (SAME if turned else FASTEST, True)
+    assert len(opened) == 1 + turned
