@@ -331,8 +331,8 @@ class TritonCompiler(Compiler):
         asked = [{*one.bounds}.intersection([kernel_ir.PROGRAMS] if alone else one.bounds) for one in found]
         if any(asked):
             launches = offline.LaunchedKernel.of_config(self.kernel, whole, described.arguments, self.target)
-            numbers = [launch.numbers(names) for launch, names in zip(launches, asked, strict=True)]
-            found = [one.bounded(each) for one, each in zip(found, numbers, strict=True)]
+            several = zip(found, launches, asked, strict=True)
+            found = [one.bounded(launch.numbers(names)) for one, launch, names in several]
         return kernel_ir.BitClass.joined(found)
 
     @property

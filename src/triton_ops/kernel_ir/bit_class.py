@@ -127,31 +127,28 @@ class _Values(dict[str, TtirOperation]):
         adds = sum_.name == "tt.reduce" and [one.name for one in sum_.regions[0][0].operations[:-1]] == ["arith.addf"]
         if not adds or chosen is None or chosen.name != "arith.select":
             return False
-        where, zero = self._spread(chosen.operands[0]), self.get(chosen.operands[-1])
+        where, zero = self._before(chosen.operands[0], _SPREAD), self.get(chosen.operands[-1])
         if where is None or where.name != "arith.cmpi" or where.predicate != "eq" or zero is None:
             return False
-        sides = [(self._range(a) == axis and self._even(b, axis)) for a, b in permutations(where.operands)]
-        return zero.literal == ZERO and any(sides)
+        sides = permutations(where.operands)
+        return zero.literal == ZERO and any(self._counts(one, axis) and self._even(other, axis) for one, other in sides)
 
-    def _spread(self, name: str) -> TtirOperation | None:
-        """What makes a value before it is repeated along axes."""
+    def _before(self, name: str, moves: Sequence[str]) -> TtirOperation | None:
+        """What makes a value before such moves."""
         one = self.get(name)
-        return self._spread(one.operands[0]) if one is not None and one.name in _SPREAD else one
+        return self._before(one.operands[0], moves) if one is not None and one.name in moves else one
 
-    def _range(self, name: str) -> int | None:
-        """The axis along which a value counts; None if it is no range."""
-        one = self._spread(name)
-        if one is None or one.name not in ("tt.make_range", "tt.expand_dims"):
-            return None
-        axis, new = (0, -1) if one.name == "tt.make_range" else (self._range(one.operands[0]), one.attribute("axis"))
-        return None if axis is None or new is None else axis + (0 <= new <= axis)
+    def _counts(self, name: str, axis: int) -> bool:
+        """Whether a value is a range along an axis."""
+        own, begin = self._before(name, _SPREAD), self._before(name, (*_SPREAD, "tt.expand_dims"))
+        if own is None or begin is None or begin.name != "tt.make_range":
+            return False
+        return own.kinds[0].shape[axis] == begin.kinds[0].shape[0]
 
     def _even(self, name: str, axis: int) -> bool:
         """Whether a value is the same all along an axis."""
-        one = self.get(name)
-        if one is None:
-            return False
-        return bool(one.literal) or one.name == "tt.splat" or (one.name in _SPREAD and one.types[0].shape[axis] == 1)
+        own = self._before(name, _SPREAD)
+        return own is not None and (bool(own.literal) or own.name == "tt.splat" or own.kinds[0].shape[axis] == 1)
 
 
 def _place_in(text: str) -> Callable[[TtirOperation], SourcePlace | None]:
@@ -164,8 +161,7 @@ def _orders(ttgir: str) -> Iterator[tuple[SourcePlace | None, str]]:
     if _ONE_BLOCK not in ttgir:
         raise UntoldError("its blocks work in clusters, whose layouts are not read")
     layouts, place = Layouts.of(ttgir), _place_in(ttgir)
-    reordered: dict[str, str] = {}
-    values = _Values()
+    reordered, values = dict[str, str](), _Values()
     for one in walk(parsed_module(ttgir).kernel.blocks):
         words = ""
         values.update(dict.fromkeys(one.results, one))
@@ -186,9 +182,8 @@ def _reduced(one: TtirOperation, layouts: Layouts, reordered: Mapping[str, str])
     if extent == 1 or exact:
         return ""
     what = "a running sum" if scans else "a sum"
-    return (
-        f"{what} over {extent}: {layouts.order(kind.layout, axis, extent, scans)}{reordered.get(one.operands[0], '')}"
-    )
+    order = layouts.order(kind.layout, axis, extent, scans)
+    return f"{what} over {extent}: {order}{reordered.get(one.operands[0], '')}"
 
 
 def _reordered(one: TtirOperation, layouts: Layouts) -> str:

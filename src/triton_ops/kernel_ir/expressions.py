@@ -150,8 +150,8 @@ class Expressions:
         turns = frozenset[tuple[int, str]]().union(*(value.turns for value in places))
         order = sorted(name for at, name in turns if at == depth - 1 and name)
         fill = [value.key for value in filled if value.key != digest(ZERO, one.kinds[0].element) and value.number != 0]
-        key = digest("load", given[0].key, one.kinds[0].element, *([order, fill] if order or fill else ()))
-        return Expression(key, turns=turns)
+        parts = [order, fill] if order or fill else []
+        return Expression(digest("load", given[0].key, one.kinds[0].element, *parts), turns=turns)
 
     def _plain(self, one: TtirOperation, given: Sequence[Expression]) -> list[Expression]:
         """What an operation makes of single elements."""

@@ -108,10 +108,6 @@ def _by_halves(fitted: list[tuple[str, int]]) -> bool:
 
     A thread adds up its elements in order, of which two are halves; then lanes add up by halves, and then warps.
     """
-    steps: dict[str, list[int]] = {IN_A_THREAD: [], LANES: [], WARPS: []}
-    apart = 1
-    for holder, count in fitted:
-        steps[holder] = [*(apart << bit for bit in reversed(range(count.bit_length() - 1))), *steps[holder]]
-        apart *= count
-    taken = [step for several in steps.values() for step in several]
-    return len(steps[IN_A_THREAD]) < 2 and taken == sorted(taken, reverse=True)
+    far_first = [holder for holder, count in reversed(fitted) for _ in range(count.bit_length() - 1)]
+    in_turn = sorted(far_first, key=(IN_A_THREAD, LANES, WARPS).index)
+    return far_first == in_turn and far_first.count(IN_A_THREAD) < 2
