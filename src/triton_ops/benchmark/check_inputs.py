@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from triton_ops.backend import Arguments, Operation
@@ -304,9 +305,15 @@ def smallest(
 ) -> tuple[int, ...]:
     """Extents at which something is still wrong, each as small as halving finds; one try less for each question.
 
-    Small extents come first: few questions make each of them its smallest.
+    At first all of them are at most 1, 2, 4, and so on: questions of small extents take the least time.
     """
     budget, best, before = iter(tries), extents, None
+    for most in takewhile(lambda power: power < max(extents, default=0), (1 << power for power in itertools.count())):
+        if next(budget, None) is None:
+            return best
+        if wrong(capped := tuple(min(extent, most) for extent in extents)):
+            best = capped
+            break
     while best != before:
         before = best
         for axis in sorted(range(len(best)), key=before.__getitem__):

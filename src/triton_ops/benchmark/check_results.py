@@ -44,9 +44,10 @@ _ARENAS = 64  # three times those of all processes together, with copies of what
 _CALLS = 4  # of a block, for which there is memory at least
 _CALLS_ON_GPU = 64  # with padded rows 32
 _TRIES = 60  # of extents, to find small ones
+_DRAWN = 3  # inputs more at each of them
 _ONE_OF = 8
 _UNTIMED = 0.4  # of the time, for results before anything is timed
-_ODD_TIMES = 4.0  # the limits of the rule are so many times as large on values that the caller did not give
+_ODD_TIMES = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,16 +209,18 @@ class Examination:
         self.tried, self.refused, self.used = Counter[str](), list[str](), ""
         self._rng = random.Random(secrets.randbits(64))
 
-    def fault(self, inputs: Inputs, *more: Inputs) -> Fault | None:
-        """The fault of a block of calls; `_NoQuestionError` where the reference refuses one of them."""
+    def fault(self, inputs: Inputs, *more: Inputs, times: float = 0.0) -> Fault | None:
+        """The fault of a block of calls; `_NoQuestionError` where the reference refuses one of them.
+
+        The limits of the rule are so many `times` as large; 0 is as for such inputs.
+        """
         drawn = [each.made(self.question.device) for each in (inputs, *more)]
         own = self._sides.by_name["reference"].run(drawn)
         if own.refused:
             raise _NoQuestionError(own.refused)
-        odd = not replace(inputs, layout="").is_as_asked
         odd_values = inputs.values in SPECIAL
         try:
-            golden = [self.question.golden(each, _ODD_TIMES if odd else 1.0) for each in drawn]
+            golden = [self.question.golden(each, times or _times(inputs)) for each in drawn]
         except (TritonKernelError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
             raise _NoQuestionError(CandidateError.one_line(error)) from error
         self.used = golden[0].used or self.used
@@ -309,12 +312,13 @@ class Examination:
             yield "more than 2^31 elements", replace(asked, extents=wide)
 
     def _smallest(self, fault: Fault, inputs: Inputs, *more: Inputs) -> Fault:
-        """The fault at the smallest extents that halving finds."""
+        """The fault at the smallest extents that halving finds; at each it may show in one of a few inputs."""
         found = {inputs.extents: fault}
+        block = inputs, *more, *(replace(inputs, seed=secrets.randbits(62)) for _ in range(_DRAWN))
 
         def wrong(extents: tuple[int, ...]) -> bool:
             try:
-                other = self.fault(*(replace(each, extents=extents) for each in (inputs, *more)))
+                other = self.fault(*(replace(each, extents=extents) for each in block), times=_times(inputs))
             except _NoQuestionError:
                 return False
             if other is not None and other.kind == fault.kind:
@@ -348,6 +352,11 @@ class Examination:
 
         fault = fault_of(found, own, right)
         return None if fault is None else replace(_fault(fault, asked), timed=True)
+
+
+def _times(inputs: Inputs) -> float:
+    """How many times as large the limits of the rule are: nobody has chosen one for inputs that nobody gave."""
+    return 1.0 if replace(inputs, layout="").is_as_asked else _ODD_TIMES
 
 
 def _fault(found: tuple[str, str, Place | None], inputs: Inputs) -> Fault:
