@@ -329,10 +329,15 @@ class TritonCompiler(Compiler):
         found = [kernel_ir.BitClass.of(one.stages) for one in described.built(config)]
         alone = len(found) == 1 and self.kernel.parsed is not None  # its arguments are those of the problem
         asked = [{*one.bounds}.intersection([kernel_ir.PROGRAMS] if alone else one.bounds) for one in found]
-        if any(asked):
+        if not any(asked):
+            return kernel_ir.BitClass.joined(found)
+        try:
             launches = offline.LaunchedKernel.of_config(self.kernel, whole, described.arguments, self.target)
             several = zip(found, launches, asked, strict=True)
             found = [one.bounded(launch.numbers(names)) for one, launch, names in several]
+        except Exception as error:  # noqa: BLE001 - whatever the front end raises, and the author's own grid
+            untold = isinstance(error, kernel_ir.UntoldError)
+            return kernel_ir.BitClass(silent=str(error) if untold else CandidateError.one_line(error))
         return kernel_ir.BitClass.joined(found)
 
     @property

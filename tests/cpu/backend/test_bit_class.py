@@ -268,6 +268,13 @@ def test_sums_that_go_by_the_number_of_programs_are_classed_with_it():
     assert other.beside(found) == ["sums by number of programs (16, 1, 1)"]
 
 
+def test_where_a_grid_asks_for_a_device_sums_by_the_number_of_programs_cannot_be_told():
+    kernel = TritonKernel(column_sums, lambda at: (at["x"].device.processors,))
+    (found,) = classes_of(kernel, {"x": F32, "out": F32, "rows": 1000}, {"PROGRAMS": 8})
+    assert found.key == ""
+    assert found.silent.startswith("its grid cannot be told: AttributeError")
+
+
 def test_sums_of_so_many_terms_as_a_launcher_says_are_classed_with_that():
     found, same, other = classes_of(
         LauncherKernel(summed_in_parts), {"x": F32, "out": F32},
