@@ -346,6 +346,20 @@ def _lowering_launches(launches: list[LaunchedKernel]) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def launches_seen() -> Iterator[list[LaunchedKernel]]:
+    """What launches that are compiled inside of the block are given; their texts are not kept."""
+    jit = importlib.import_module("triton.runtime.jit").JITFunction
+    run, launches = jit.run, list[LaunchedKernel]()
+
+    def seen(self: Any, *args: Any, grid: Any, **kwargs: Any) -> Any:
+        launches.append(LaunchedKernel(self, _bind(self, args, kwargs), grid, {}, ""))
+        return run(self, *args, grid=grid, **kwargs)
+
+    with replaced(jit, {"run": seen}):
+        yield launches
+
+
 def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     keywords = {name: value for name, value in kwargs.items() if name in function.arg_names}
     return {**Layers.defaults_of(function), **dict(zip(function.arg_names, args, strict=False)), **keywords}
