@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any
 
 from triton_ops.backend import Arguments, Operation
-from triton_ops.base import require
+from triton_ops.evaluation import library_of
 from triton_ops.values import TensorSpec, contiguous_stride, item_bytes
 
 _FIXED = 4  # extents up to here stay
@@ -208,12 +208,12 @@ def _large_rows(content: Any, rng: random.Random) -> None:
 
 def _denormal_rows(content: Any, rng: random.Random) -> None:
     rows, some = _rows(content, rng)
-    rows[some] *= _library(content).finfo(content.dtype).tiny
+    rows[some] *= library_of(content).finfo(content.dtype).tiny
 
 
 def _ties(content: Any, rng: random.Random) -> None:  # noqa: ARG001 - the signature of all
     flat = content.reshape(-1)
-    flat[...] = _library(content).tile(flat[:_FEW].copy() if Arguments.is_array(flat) else flat[:_FEW].clone(),
+    flat[...] = library_of(content).tile(flat[:_FEW].copy() if Arguments.is_array(flat) else flat[:_FEW].clone(),
                                        (len(flat) // min(_FEW, len(flat)) + 1,))[: len(flat)]  # fmt: skip
 
 
@@ -224,10 +224,6 @@ def _one_nan(content: Any, rng: random.Random) -> None:
 def _infinities(content: Any, rng: random.Random) -> None:
     for value in (math.inf, -math.inf):
         content.reshape(-1)[rng.randrange(math.prod(content.shape))] = value
-
-
-def _library(content: Any) -> Any:
-    return require("numpy" if Arguments.is_array(content) else "torch", "making inputs")
 
 
 RENEWED = ("the second half new", "the first half new")

@@ -16,7 +16,6 @@ from itertools import takewhile, zip_longest
 from typing import Any, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError
-from triton_ops.base import require
 from triton_ops.benchmark.check_inputs import (
     INFINITIES,
     LAYOUTS,
@@ -30,10 +29,18 @@ from triton_ops.benchmark.check_inputs import (
     smallest,
     wide_extents,
 )
-from triton_ops.benchmark.check_rounds import Sides
-from triton_ops.benchmark.trial import BlockResult, TrialLimits, TrialProcess
+from triton_ops.benchmark.trial import BlockResult, Sides, TrialLimits, TrialProcess
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation import Difference, Place, ReferenceResults, as_list, same_bits
+from triton_ops.evaluation import (
+    Difference,
+    Place,
+    ReferenceResults,
+    as_list,
+    is_floating,
+    is_numbers,
+    library_of,
+    same_bits,
+)
 from triton_ops.exceptions import TargetError, TritonKernelError
 from triton_ops.typed import TypedTarget
 from triton_ops.values import Tolerance
@@ -115,7 +122,7 @@ def as_spread(results: Sequence[Any], own: Sequence[Any], inputs: Iterable[Any],
 def _selects(results: Sequence[Any], inputs: Sequence[Any]) -> bool:
     """Tell results whose finite numbers are all among the inputs', as of a sort."""
     for result in filter(_is_float, results):
-        library = _library(result)
+        library = library_of(result)
         if not any(
             bool(library.isin(result[library.isfinite(result)], each).all()) for each in filter(_is_float, inputs)
         ):
@@ -128,18 +135,14 @@ def _spread(result: Any, own: Any, free_of_nan: bool) -> Any:
         return result
     if (result.shape, result.dtype) != (own.shape, own.dtype):
         return result
-    library = _library(result)
+    library = library_of(result)
     free = library.isnan(result) | ~(library.isfinite(result) | library.isfinite(own))
     free = free | library.isnan(own) if free_of_nan else free
     return library.where(free, own, result)
 
 
 def _is_float(value: Any) -> bool:
-    return hasattr(value, "dtype") and "float" in str(value.dtype)
-
-
-def _library(values: Any) -> Any:
-    return require("torch" if Arguments.is_tensor(values) else "numpy", "judging")
+    return is_numbers(value) and is_floating(value)
 
 
 class _NoQuestionError(Exception):

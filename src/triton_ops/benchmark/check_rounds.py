@@ -19,15 +19,14 @@ import secrets
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
 
 from triton_ops.backend import Arguments
 from triton_ops.benchmark.check_inputs import Inputs, inputs_near
-from triton_ops.benchmark.trial import BlockResult, TrialProcess
+from triton_ops.benchmark.check_results import Examination, Fault
+from triton_ops.benchmark.trial import BlockResult, Sides
 from triton_ops.exceptions import TargetError
 from triton_ops.timing import Arm, DuelOutcome, DuelPolicy, HostTimer, Interval, Pace, Rounds, Sampler
 
@@ -43,45 +42,9 @@ _MOST_BETWEEN = 6  # rounds, from a block that is not timed to the next
 class FaultError(Exception):
     """A result in a timed call is wrong; `fault` says how."""
 
-    def __init__(self, fault: Any) -> None:
+    def __init__(self, fault: Fault) -> None:
         super().__init__(str(fault))
         self.fault = fault
-
-
-class Sides:
-    """The candidate and the reference in a process each, and later a twin of the reference; a context manager."""
-
-    NAMES = ("reference", "candidate", "twin")
-
-    def __init__(self, make: Callable[[bool], TrialProcess]) -> None:
-        self._make, self._stack = make, ExitStack()
-        self.by_name: dict[str, TrialProcess] = {}
-
-    def __enter__(self) -> Sides:
-        """Begin two processes, side by side."""
-        self._begin("reference")
-        self._begin("candidate")
-        self.echo = self.by_name["reference"].echo
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End all of them, with what they have started."""
-        self._stack.close()
-
-    def begin_twin(self) -> None:
-        """Begin the third process, if it has not begun."""
-        if "twin" not in self.by_name:
-            self._begin("twin")
-
-    def change(self) -> None:
-        """Give the candidate a new process; the reference and its twin change places."""
-        named = self.by_name
-        named["candidate"].__exit__(None, None, None)
-        named["reference"], named["twin"] = named["twin"], named["reference"]
-        self._begin("candidate")
-
-    def _begin(self, name: str) -> None:
-        self.by_name[name] = self._stack.enter_context(self._make(name == "candidate"))
 
 
 @dataclass(frozen=True)
@@ -145,20 +108,10 @@ class Race:
         )  # fmt: skip
 
 
-class Judge(Protocol):
-    """Says what is wrong with blocks; None if nothing is."""
-
-    def timed_fault(self, asked: Inputs, block: Sequence[Arguments], found: BlockResult, own: BlockResult) -> Any:
-        """Of the candidate's results beside the reference's own."""
-
-    def fault_between(self, inputs: Sequence[Inputs]) -> Any:
-        """Of these inputs, which both sides run."""
-
-
 class TimedRounds:
     """Rounds at one shape, whose results are judged."""
 
-    def __init__(self, sides: Sides, asked: Inputs, device: str, arena_bytes: int, judge: Judge) -> None:
+    def __init__(self, sides: Sides, asked: Inputs, device: str, arena_bytes: int, judge: Examination) -> None:
         self._sides, self._asked, self._device, self._judge = sides, asked, device, judge
         self._calls_alone = device != "cpu"
         self._block_ms = _BLOCK_MS_ON_GPU if self._calls_alone else _BLOCK_MS
@@ -254,8 +207,8 @@ class TimedRounds:
         with self._pace.stretch():  # results are judged outside, which counts as rest
             done = self._sides.by_name[name].run(self._block)
         if done.refused:
-            if name == "candidate":
-                raise FaultError(self._judge.timed_fault(self._asked, self._block, done, done))
+            if name == "candidate" and (fault := self._judge.timed_fault(self._asked, self._block, done, done)):
+                raise FaultError(fault)
             message = f"the reference, in a block of {self._calls} calls at {self._asked.shape}: {done.refused}"
             raise TargetError(message, hint="check it at smaller shapes, or with more free memory")
         self._results[name] = done

@@ -21,9 +21,9 @@ from triton_ops.backend import Arguments, FunctionKernel, Operation
 from triton_ops.base import Host, require
 from triton_ops.benchmark.check_inputs import Form, Inputs, plain_names
 from triton_ops.benchmark.check_results import Examination, Fault, Question, arena_bytes
-from triton_ops.benchmark.check_rounds import FaultError, Race, Sides, TimedRounds
+from triton_ops.benchmark.check_rounds import FaultError, Race, TimedRounds
 from triton_ops.benchmark.timing import measuring
-from triton_ops.benchmark.trial import TrialLimits
+from triton_ops.benchmark.trial import Sides, TrialLimits
 from triton_ops.device import Roofline, probe
 from triton_ops.evaluation import same_bits
 from triton_ops.exceptions import SettingsError, TargetError

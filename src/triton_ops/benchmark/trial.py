@@ -220,22 +220,22 @@ class _Confined:
         self._place.wait()  # for what makes the arguments
         process.pause(False)
         # Both processes and the inputs are awake then, whichever block was before: else the first of two takes longer.
-        self._asked(child.Look(), child.Seen, self._limits.call_s, "block")
+        self._asked("look", child.Seen)
         layout.copy(self._snapshot)  # no memory that the child sees
         begin_ns = time.perf_counter_ns()
         layout.copy(self._inputs.address)
-        self._asked(question, child.Taken, self._limits.call_s, "block")
+        self._asked(question, child.Taken)
         called_ns = time.perf_counter_ns()
-        self._asked(child.Call(), child.Taken, self._limits.call_s, "block")
+        self._asked("call", child.Taken)
         calls_ns = time.perf_counter_ns() - called_ns
-        done = self._asked(child.Write(), child.Done, self._limits.call_s, "block")
+        done = self._asked("write", child.Done)
         used = min(done.used, self._size)
         self._place.copy(self._snapshot, self._results.address, used)
         self._place.wait()
         wall_ns = time.perf_counter_ns() - begin_ns
         results = self._results_of(done, len(calls), used) if way == "call" else ()
         # After an echo, too, so that it differs from other blocks in the calls alone.
-        seen = self._asked(child.Look(), child.Seen, self._limits.call_s, "block")
+        seen = self._asked("look", child.Seen)
         process.pause(True)
         if way != "call":
             return BlockResult(wall_ns=wall_ns)
@@ -254,13 +254,14 @@ class _Confined:
         assert self._process is not None
         if (task := self._task) is not None:
             self._task = None
-            self.lacking = tuple(self._asked(task, child.Ready, self._limits.start_s, "start").lacking)
+            self.lacking = tuple(self._asked(task, child.Ready).lacking)
         return self._process
 
-    def _asked(self, question: Any, kind: type[_Asked], limit_s: float, step: str) -> _Asked:
+    def _asked(self, question: child.Task | child.Block | child.Step, kind: type[_Asked]) -> _Asked:
         """The answer to a question; `_RefusedError` if it is refused, or the child is lost, which is then ended."""
         assert self._process is not None
         starts = isinstance(question, child.Task)
+        limit_s, step = (self._limits.start_s, "start") if starts else (self._limits.call_s, "block")
         try:
             answer = self._process.ask(question, limit_s, {}, step, lambda each: isinstance(each, kind | child.Refused))
         except WorkerLostError as error:
@@ -329,3 +330,39 @@ class Values:
             raise child.UnusableError(
                 f"shape {leaf.shape} with strides {leaf.strides} does not lie in {self._used} bytes"
             )
+
+
+class Sides:
+    """The candidate and the reference in a process each, and later a twin of the reference; a context manager."""
+
+    NAMES = ("reference", "candidate", "twin")
+
+    def __init__(self, make: Callable[[bool], TrialProcess]) -> None:
+        self._make, self._stack = make, contextlib.ExitStack()
+        self.by_name: dict[str, TrialProcess] = {}
+
+    def __enter__(self) -> Sides:
+        """Begin two processes, side by side."""
+        self._begin("reference")
+        self._begin("candidate")
+        self.echo = self.by_name["reference"].echo
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End all of them, with what they have started."""
+        self._stack.close()
+
+    def begin_twin(self) -> None:
+        """Begin the third process, if it has not begun."""
+        if "twin" not in self.by_name:
+            self._begin("twin")
+
+    def change(self) -> None:
+        """Give the candidate a new process; the reference and its twin change places."""
+        named = self.by_name
+        named["candidate"].__exit__(None, None, None)
+        named["reference"], named["twin"] = named["twin"], named["reference"]
+        self._begin("candidate")
+
+    def _begin(self, name: str) -> None:
+        self.by_name[name] = self._stack.enter_context(self._make(name == "candidate"))

@@ -156,16 +156,8 @@ class Block:
     way: Literal["call", "hold", "echo"] = "call"
 
 
-class Call:
-    """The question to make the calls of the block, and to wait for the device."""
-
-
-class Write:
-    """The question to write the results of the block."""
-
-
-class Look:
-    """The question what the last block has changed."""
+Step: TypeAlias = Literal["call", "write", "look"]
+"""The questions after a block: to make its calls and wait for the device, to write their results, to tell changes."""
 
 
 class UnusableError(Exception):
@@ -306,20 +298,16 @@ class Trial:
         self._config = loaded.config if isinstance(loaded, TypedTarget) else None
         self._candidate: Any = loaded.called() if isinstance(loaded, TypedTarget) else loaded
 
-    def answer(self, question: Block | Call | Write | Look) -> Taken | Done | Seen:
+    def answer(self, question: Block | Step) -> Taken | Done | Seen:
         """The answer to a question."""
-        if isinstance(question, Write):
-            return self._written()
-        if isinstance(question, Look):
-            return self._looked()
         if isinstance(question, Block):
-            self._take(question)
-        else:
-            self._results = [call() for call in self._bound] or self._held
-            self.place.wait()
-        return Taken()
+            return self._take(question)
+        steps: dict[Step, Callable[[], Taken | Done | Seen]] = {
+            "call": self._call, "write": self._write, "look": self._look,
+        }  # fmt: skip
+        return steps[question]()
 
-    def _take(self, block: Block) -> None:
+    def _take(self, block: Block) -> Taken:
         """Clone the inputs of a block."""
         self._block, self._bound = block, []
         self._calls = [call.map(self._clone, lambda value: isinstance(value, Leaf)) for call in block.calls]
@@ -328,8 +316,14 @@ class Trial:
         elif block.way == "call":
             self._bound = [self._bind(call) for call in self._calls]
         self.place.wait()  # a stream of the candidate's own shall find its inputs
+        return Taken()
 
-    def _written(self) -> Done:
+    def _call(self) -> Taken:
+        self._results = [call() for call in self._bound] or self._held
+        self.place.wait()
+        return Taken()
+
+    def _write(self) -> Done:
         """Write the results of the calls to the arena."""
         results = self._results
         if self._bound:
@@ -340,7 +334,7 @@ class Trial:
         self._last = (self._block.calls, self._calls, results) if self._bound else ((), [], [])
         return Done(layout.used, nodes)
 
-    def _looked(self) -> Seen:
+    def _look(self) -> Seen:
         """The names of what each call of the last block has changed, and of what its results share memory with."""
         every = list(zip(*self._last, strict=True))
         self._last = ((), [], [])  # frees its memory, which then takes no time of the next block
