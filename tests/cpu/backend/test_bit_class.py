@@ -173,6 +173,11 @@ def summed_in_parts(x, out, *, BLOCK, PARTS, num_warps):
     column_sums[(1,)](x, out, len(x) // PARTS, BLOCK=BLOCK, num_warps=num_warps)
 
 
+def summed_once_compiled(x, out, *, BLOCK, PARTS, num_warps):
+    column_sums.warmup(x, out, 1, BLOCK=BLOCK, num_warps=num_warps, grid=(1,))
+    summed_in_parts(x, out, BLOCK=BLOCK, PARTS=PARTS, num_warps=num_warps)
+
+
 BF16, F32 = TensorSpec((1000, 1000), "bfloat16"), TensorSpec((1000, 1000), "float32")
 I8, I32 = TensorSpec((1000, 1000), "int8"), TensorSpec((1000, 1000), "int32")
 RUNNING = {"x": F32, "out": F32, "last": F32, "rows": I32}
@@ -282,6 +287,11 @@ def test_sums_of_so_many_terms_as_a_launcher_says_are_classed_with_that():
     )  # fmt: skip
     assert found.key == same.key != other.key
     assert other.beside(found) == ["sums by number of programs (1, 1, 1), rows 250"]
+
+
+def test_a_launcher_that_compiles_more_than_it_launches_has_no_class():
+    (found,) = classes_of(LauncherKernel(summed_once_compiled), {"x": F32, "out": F32}, {"PARTS": 2})
+    assert found.silent == "it compiles kernels that it does not launch at once"
 
 
 def test_the_order_in_which_a_loop_reads_is_part_of_the_class():
