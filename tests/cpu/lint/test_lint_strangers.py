@@ -2,7 +2,6 @@
 
 import platform
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -100,9 +99,11 @@ def test_nothing_of_a_file_is_run_where_only_reading_is_asked(tmp_path, alone):
 @pytest.mark.processes
 def test_what_a_file_writes_out_is_read_without_running_it(tmp_path):
     rules = sorted({rule.id for rule in RULES if rule.level in ("source", "ttir")})
-    report = lint(FOLDER, rules=rules, no_run=True)
-    findings = {(Path(one.file).stem, one.line, one.rule) for one in report.findings}
-    marks = {(name, *one) for name in FILES for one in planted(FOLDER / f"{name}.py") if one[1] in rules}
+    files = [FOLDER / f"{name}.py" for name in FILES[::2]]
+    found = {each.stem: lint(each, rules=rules, no_run=True).findings for each in files}
+    findings = {(name, one.line, one.rule) for name, several in found.items() for one in several}
+    marks = {(each.stem, *one) for each in files for one in planted(each) if one[1] in rules}
+    assert len(marks) > 40
     assert findings <= marks
     assert len(findings) >= 0.8 * len(marks)
 
