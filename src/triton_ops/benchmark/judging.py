@@ -275,7 +275,7 @@ class ConfigJudge:
         own = [*([] if self._reference else results), *changes.values()]
         if self._first is None:
             tensors = list(Arguments(tuple(own)).tensors())
-            rooms = [TorchDevice(str(tensor.device)).free_bytes for tensor in tensors]
+            rooms = [TorchDevice(name).free_bytes for name in {str(tensor.device) for tensor in tensors}]
             if _COPIES * sum(tensor.nbytes for tensor in tensors) > min(rooms, default=math.inf):
                 raise MemoryError("there is no room for copies of them")
             self._first, self._names = config, list(changes)

@@ -282,7 +282,9 @@ class Lifted:
 
     def _reserve(self, device: str, count: int) -> None:
         """Take bytes of the share of the memory that was free at first; a `MemoryError` if that is not left."""
-        free = self._free_bytes.setdefault(device, int(_MEMORY_SHARE * TorchDevice(device).free_bytes))
+        if device not in self._free_bytes:
+            self._free_bytes[device] = int(_MEMORY_SHARE * TorchDevice(device).free_bytes)
+        free = self._free_bytes[device]
         if count > free:
             raise MemoryError(f"what it closes over would take {count >> 20} MiB, and {free >> 20} MiB may be taken")
         self._free_bytes[device] = free - count
@@ -507,7 +509,7 @@ class Referee:
         arguments = argument_set.arguments
         raised = [*arguments.tensors(), *Arguments(tuple(low)).tensors()]
         need = _COPIES * sum(t.numel() * way.float_bytes for t in raised)
-        free = min((TorchDevice(str(t.device)).free_bytes for t in raised), default=0)
+        free = min((TorchDevice(name).free_bytes for name in {str(t.device) for t in raised}), default=0)
         if need > _MEMORY_SHARE * free:
             raise MemoryError(f"its inputs and results would take {need >> 20} MiB of {free >> 20} MiB")
         with way.without_tf32():
