@@ -9,9 +9,20 @@ from pathlib import Path
 import pytest
 
 import triton_ops_kernels as kernels
-from triton_ops import ConfigSpace, FunctionKernel, Operation, Status, TensorSpec, TritonKernel, Work, tune
+from triton_ops import (
+    ConfigSpace,
+    FunctionKernel,
+    Operation,
+    Status,
+    TensorSpec,
+    TritonKernel,
+    Work,
+    tune,
+    use_lockfile,
+)
 from triton_ops.backend import Packed
 from triton_ops.device import gpu_missing
+from triton_ops.records import LockPlan, lock_of, matching
 from triton_ops.typed import TypedTarget
 
 PROJECT = Path(__file__).parents[2]
@@ -207,6 +218,25 @@ def test_the_winner_of_a_tune_for_same_bits_has_the_bits_of_the_default(tmp_path
     assert [trial for trial in result.trials if trial.error.startswith("other bits than ")]
     bits = []
     for config in (dict(result.default.config), result.best_config):
+        row_sums_kernel[(256,)](x, out, 16384, **config)
+        bits.append(out.clone().view(torch.int32))
+    assert torch.equal(*bits)
+
+
+def test_a_class_that_is_pinned_is_tuned_inside_and_launched_with_its_bits(tmp_path):
+    kernel = TritonKernel(row_sums_kernel, lambda _: (256,), outputs=("out_ptr",))
+    space = {"BLOCK": [256, 1024, 4096], "num_warps": [1, 4, 8], "num_stages": [1, 3]}
+    x, out = torch.randn(256, 16384, device="cuda"), torch.empty(256, device="cuda")
+    first = tune(kernel, (x, out, 16384), space=space, effort="exhaustive", cache_dir=tmp_path / "first")
+    use_lockfile(lock_of(matching(None, tmp_path / "first"), LockPlan(same_bits=True, unproven=True))[0])
+    try:
+        how = {"space": space, "effort": "exhaustive", "cache_dir": tmp_path / "later", "same_bits_as": "lockfile"}
+        later = tune(kernel, (x, out, 16384), **how)
+    finally:
+        use_lockfile(None)
+    assert later.bits == first.bits != ""
+    bits = []
+    for config in (first.best_config, later.best_config):
         row_sums_kernel[(256,)](x, out, 16384, **config)
         bits.append(out.clone().view(torch.int32))
     assert torch.equal(*bits)
