@@ -71,8 +71,7 @@ class Lockfile:
                 raise RefusedError(f"{title} was damaged or edited by hand; `triton-ops lock --refresh` accepts edits")
             if unknown := what.keys() - names[what is not content]:
                 raise RefusedError(f"{title} has the unknown fields {', '.join(sorted(unknown))}")
-            unnamed = what.get("same_bits") and not what.get("bits")  # a class to which calls should keep
-            if unnamed or not _fits(what, {"devices?": [_DEVICE]} if what is content else _ENTRY):
+            if not _fits(what, {"devices?": [_DEVICE]} if what is content else _ENTRY):
                 raise RefusedError(f"{title} is not well formed; `triton-ops lock` writes one")
         listed = content.get("devices", [])
         devices, entries = {device["alias"]: device for device in listed}, sorted(content["entries"], key=_place)

@@ -318,8 +318,7 @@ class KernelCall:
         """True if it may run no config of other bits, so that Triton's own loop cannot tune it."""
         with suppress(TritonKernelError):  # such as one that says why no class can be told
             return self.request.same_bits_as is not None
-        wanted = self.options.same_bits
-        return wants_same_bits(wanted if wanted is None else bool(wanted))
+        return wants_same_bits(self.options.same_bits)
 
     @property
     def asked(self) -> Key:

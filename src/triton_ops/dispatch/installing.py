@@ -131,12 +131,8 @@ def _put(installed: _Installed, place: object, name: str, value: object) -> None
 def _tell_other_options(installed: _Installed, options: Options) -> None:
     if options != installed.options and not installed.told:
         installed.told = True
-        names, own = ("effort", "budget_s", "cache_dir", "isolate"), installed.options
-        before = {
-            "on_miss": own.on_miss,
-            "same_bits": own.same_bits,
-            **{name: getattr(own.tune, name) for name in names},
-        }
+        own, names = installed.options, ("effort", "budget_s", "cache_dir", "isolate")
+        before = {"on_miss": own.on_miss, "same_bits": own.same_bits, **{n: getattr(own.tune, n) for n in names}}
         first = ", ".join(f"{name}={value!r}" for name, value in before.items())
         warn(
             "triton_ops is installed already, and stays so, with %s; call triton_ops.uninstall() before other options",

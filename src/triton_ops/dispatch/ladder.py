@@ -303,9 +303,7 @@ class Ladder:
 _CLASS = "`triton-ops tune --same-bits-as lockfile` finds a config of the class"
 
 
-def held(
-    request: TuneRequest, asked: Key, lockfile: Lockfile | None, wanted: bool | str | Mapping[str, Any] | None = None
-) -> TuneRequest:
+def held(request: TuneRequest, asked: Key, lockfile: Lockfile | None, wanted: Any = None) -> TuneRequest:
     """A request that keeps to the class of bits which a lockfile pins, else to the default's where that is `wanted`.
 
     `asked` is its key as of `LadderQuestion`. `wanted` None is what the environment says, False keeps to none, and a
@@ -318,9 +316,9 @@ def held(
     return replace(request, same_bits_as=bits).check_same_bits()
 
 
-def wants_same_bits(wanted: bool | None) -> bool:
+def wants_same_bits(wanted: object) -> bool:
     """Tell whether a caller wants the same bits; None is what the environment says, where a wrong word counts as 1."""
-    return word_or("1", settings.same_bits, "launches keep to one class of bits") == "1" if wanted is None else wanted
+    return word_or("1", settings.same_bits, "launches keep to one class") == "1" if wanted is None else bool(wanted)
 
 
 def _pinned(lockfile: Lockfile, question: LadderQuestion) -> Iterator[tuple[LockEntry, tuple[str, ...], str]]:

@@ -172,8 +172,6 @@ class LockEntry:
     def __post_init__(self) -> None:
         if ranges := Mapper.unkeyed(self.problem)[1]:
             raise ValueError(f"the problem of {self.kernel} has the range {ranges[0]}, which belongs into `ranges`")
-        if self.same_bits and not self.bits:
-            raise ValueError(f"calls of {self.kernel} keep to a class of bits, and it names none")
         Frozen.fields(self, "problem", "identity")
 
     @classmethod

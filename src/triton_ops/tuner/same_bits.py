@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from itertools import islice
 
 from triton_ops import kernel_ir
 from triton_ops.base import warn
 from triton_ops.compilation import CompilePool
 from triton_ops.exceptions import TargetError
 from triton_ops.processes import Threads
+from triton_ops.request import TuneRequest
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Status, Trial
+
+_MOST_SEARCHED = 32  # configs that are compiled to find one of a class that is pinned
 
 
 class WithinClass:
@@ -26,11 +30,13 @@ class WithinClass:
     the first of the default and further configs that is of this class; the default alone runs if none is.
     """
 
-    def __init__(self, pool: CompilePool, default: Config, pinned: str = "", further: Sequence[Config] = ()) -> None:
+    def __init__(self, pool: CompilePool, request: TuneRequest) -> None:
         self.workers, self.reference = pool.workers, Future[kernel_ir.BitClass]()
-        self._pool, self.trusted = pool, default
-        if pinned:
-            self.reference.set_result(self._searched(pinned, list(dict.fromkeys([default, *further]))))
+        self._pool, self.trusted, space = pool, (default := request.space.default_config), request.space
+        if request.pinned:
+            first = [default, *filter(None, [request.shown_by]), *islice(space, _MOST_SEARCHED)]
+            fitting = [config for config in dict.fromkeys(first) if space.why_not(config) is None]
+            self.reference.set_result(self._searched(request.pinned, fitting))
             return
         pool.submit(default, anyway=True).add_done_callback(
             lambda compiled: Threads.settle(self.reference, lambda: self._class_of(default, compiled))

@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from triton_ops.backend import Arguments, Operation, Packed, Protection
@@ -80,7 +79,6 @@ def log_comparison(log: RunLog, outcome: Outcome) -> None:
 
 
 _LIKELY = 3  # configs, of which one most often wins
-_MOST_SEARCHED = 32  # configs that are compiled to find one of a class that is pinned
 
 
 def _pinned(request: TuneRequest) -> TuneRequest:
@@ -398,8 +396,7 @@ class Tuning:
     ) -> tuple[TuningLoop, Outcome, StationFacts]:  # fmt: skip
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
         trials, goes_on = before.trials, before.tunes > 0 or before.unfinished is not None
-        shown = [each for each in filter(None, [self.request.shown_by]) if self.request.space.why_not(each) is None]
-        first = (*shown, *self.requested.first)
+        first = self.requested.first
         incumbents, nearby = in_use(self.request, self.key, self.store, first), self._nearby(trials)
         if self.effort.compiled_first:  # whose few trials are the searcher's
             self.effort = self.effort.beyond(len({*incumbents, *first, *self._proof.first, *nearby} - {self.default}))
@@ -408,8 +405,8 @@ class Tuning:
             if (pool := stack.enter_context(opened())) is not None:
                 self._compile_first(pool, nearby)
             if pool is not None and self.request.same_bits_as is not None:
-                further = [*shown, *islice(self.request.space, _MOST_SEARCHED)]
-                self._within = WithinClass(pool, self.default, self.request.pinned, further)
+                self._within = WithinClass(pool, self.request)
+                first = (self._within.trusted, *first)
                 assignment = replace(assignment, trusted=self._within.trusted)
             wait_for_station = self.stations.begin(assignment, process, log.begun)
             searcher = self._searcher(pool, (lambda: False) if self.effort.compiled_first else readiness(process))
@@ -499,8 +496,8 @@ class Tuning:
         if self._within is not None:
             for trial in self._within.faults(trials):
                 self.quarantine.add(trial, fault=True)
-            notes = (*record.notes, *self._within.notes(trials))
-            return replace(record, bits=self._within.reference.result().key, notes=notes)
+            more = self._within.notes(trials)
+            return replace(record, bits=self._within.reference.result().key, notes=(*record.notes, *more))
         if self.request.tells_bits and record.winner not in self._classes:
             with self.requested.pool(launches=False) as pool:
                 self._tell_classes(pool, [trial for trial in trials if trial.config == record.winner])

@@ -130,7 +130,6 @@ ILL_FORMED = {
     "time beyond floats": ("measured", {"cache_state": "cold", "mode": "graph", "median_ms": 10**400}),
     "call of a number": ("call", 7),
     "class of a number": ("bits", 7),
-    "a class without a name": ("same_bits", True),
     "call without configs": ("call", {"arguments": {}, "configs": [], "grids": []}),
 }
 
