@@ -393,8 +393,9 @@ def _damage(content: Mapping[str, Any]) -> str | None:
 
 
 def _by_hand(entry: Mapping[str, Any]) -> dict[str, Any]:
-    origin = entry.get("origin")
-    return {**entry, "origin": {**(origin if isinstance(origin, dict) else {}), "source": OriginKind.BY_HAND.value}}
+    origin = entry["origin"] if isinstance(entry.get("origin"), dict) else {}
+    # Nobody has told the class of another config.
+    return {**entry, "bits": "", "same_bits": False, "origin": {**origin, "source": OriginKind.BY_HAND.value}}
 
 
 def _build(content: Mapping[str, Any]) -> Lockfile:

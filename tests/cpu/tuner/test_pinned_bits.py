@@ -222,3 +222,12 @@ def test_a_winner_has_its_class_whether_it_was_the_fastest_before_the_race_or_no
     result = machine.tune()
     assert (Config(result.best_config), bool(result.bits)) == (SAME if turned else FASTEST, True)
     assert len(opened) == 1 + turned
+
+
+def test_an_edit_by_hand_has_no_class(machine, tmp_path):
+    machine.tune()
+    lock, _ = machine.locked(same_bits=True)
+    (tmp_path / "lock.json").write_text(lock.text.replace('"num_stages": 2', '"num_stages": 3', 1))
+    edited, (entry,) = Lockfile.accept_edits(tmp_path / "lock.json")
+    assert edited.entries == (entry,)
+    assert (entry.config, entry.bits, entry.same_bits) == (OTHER, "", False)
