@@ -48,6 +48,7 @@ HEAVY_SPILL_BYTES = 256
 Source: seven recorded spaces on an H200 (Triton 3.6.0): no config with more than 64 bytes reached 0.51 of the best
 config's speed, and none with more than 256 bytes reached 0.31.
 """
+_PAIRS = 3, 8  # of Triton: its threads add up pairs of elements first from this release on
 _TENSOR_MEMORY_COLUMNS = 512  # columns of Blackwell's tensor memory; Triton refuses to load a kernel that needs more
 _WARP_REGISTERS = 256  # a warp gets registers in units of this many
 # Without first letters, which ptxas writes large at the beginning of a sentence, and small elsewhere.
@@ -330,9 +331,9 @@ class TritonCompiler(Compiler):
         if len(built) != len(launches):
             return kernel_ir.BitClass(silent="it compiles kernels that it does not launch at once")
         alone = len(built) == 1 and self.kernel.parsed is not None  # its arguments are those of the problem
-        found = []
+        found, pairs = [], _release() >= _PAIRS
         for one, launch in zip(built, launches, strict=True):
-            own = kernel_ir.BitClass.of(one.stages)
+            own = kernel_ir.BitClass.of(one.stages, pairs=pairs)
             asked = {*own.bounds}.intersection([kernel_ir.PROGRAMS] if alone else own.bounds)
             try:
                 found.append(own.bounded(launch.numbers(asked)))
@@ -382,6 +383,11 @@ class TritonCompiler(Compiler):
 
     def _lower(self, config: Config) -> Sequence[Any]:
         return self.kernel.lowered(config.with_members(self.members), self.arguments)
+
+
+def _release() -> tuple[int, ...]:
+    """The first two numbers of Triton's version."""
+    return tuple(map(int, require("triton", "compiling").__version__.split(".")[:2]))
 
 
 def _stop(_shared_bytes: int, _text: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from triton_ops.kernel_ir.expressions import EXACT, ZERO, Expressions, digest, walk
 from triton_ops.kernel_ir.facts import SourcePlace, places_in
-from triton_ops.kernel_ir.layouts import Layouts
+from triton_ops.kernel_ir.layouts import IN_A_THREAD, Layouts
 from triton_ops.kernel_ir.machine_code import TRITONS, PtxText, contraction
 from triton_ops.kernel_ir.ttir_syntax import TtirOperation, UntoldError, parsed_module
 
@@ -85,8 +85,10 @@ class BitClass:
         return found or ["its sums otherwise in order"] * (self.key != other.key)
 
     @classmethod
-    def of(cls, stages: Mapping[str, Any]) -> BitClass:
+    def of(cls, stages: Mapping[str, Any], *, pairs: bool = False) -> BitClass:
         """The class of a config from its texts by the names of Triton's stages: `ttir`, `ttgir`, `ptx`, `cubin`.
+
+        With `pairs`, as of Triton 3.8, a thread adds up pairs of its elements first; before it adds one after another.
 
         Cost: some 10 to 50 ms.
         """
@@ -94,7 +96,7 @@ class BitClass:
             return cls(silent=f"its compiler makes no {missing[0]}, as for other GPUs than NVIDIA's and of Gluon")
         try:
             found = Expressions.of(parsed_module(stages["ttir"]), _place_in(stages["ttir"]))
-            orders = {*found.groups, *_orders(stages["ttgir"])}
+            orders = {*found.groups, *_orders(stages["ttgir"], pairs)}
             fused = contraction(stages["cubin"], stages["ptx"])
         except UntoldError as error:
             return cls(silent=str(error))
@@ -156,7 +158,7 @@ def _place_in(text: str) -> Callable[[TtirOperation], SourcePlace | None]:
     return lambda one: next((place for place in places(one) if TRITONS not in place.file), None)
 
 
-def _orders(ttgir: str) -> Iterator[tuple[SourcePlace | None, str]]:
+def _orders(ttgir: str, pairs: bool) -> Iterator[tuple[SourcePlace | None, str]]:
     """How the sums of a module of TTGIR are ordered, with their lines."""
     if _ONE_BLOCK not in ttgir:
         raise UntoldError("its blocks work in clusters, whose layouts are not read")
@@ -171,6 +173,8 @@ def _orders(ttgir: str) -> Iterator[tuple[SourcePlace | None, str]]:
             words = _multiplied(one, layouts)
         elif one.name == "tt.reshape" and "allow_reorder" in one.text:
             reordered[one.results[0]] = _reordered(one, layouts)
+        if pairs and one.name == "tt.reduce":
+            words = words.replace(IN_A_THREAD, f"{IN_A_THREAD} by pairs")
         if words:
             yield place(one), words
 

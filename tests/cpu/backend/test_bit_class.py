@@ -187,12 +187,12 @@ CELLS = {"x": TensorSpec((4096,), "float32"), "out": TensorSpec((4096,), "float3
 BASE = {"BM": 64, "BN": 32, "BK": 64, "num_warps": 4, "num_stages": 2}
 
 
-def class_of(kernel, arguments, arch="sm_90", **config):
+def class_of(kernel, arguments, arch="sm_90", pairs=False, **config):
     arguments = {name: value for name, value in arguments.items() if name in kernel.arg_names}
     described = Arguments(keyword=arguments).described()
     compiler = TritonCompiler(TritonKernel(kernel, lambda _: (1,)), described, Target.named(arch))
     (built,) = compiler.built(Config(config))
-    return BitClass.of(built.stages)
+    return BitClass.of(built.stages, pairs=pairs)
 
 
 @pytest.mark.parametrize("kernel", [product, counted_product])
@@ -218,6 +218,13 @@ def test_products_on_tensor_cores_belong_to_one_architecture_and_sums_by_threads
     assert blackwell.orders[0].words == "products of bf16 by tcgen05"
     sums = {"BLOCK": 512, "ROWS": 1, "num_warps": 4, "num_stages": 2, "KIND": "sum"}
     assert len({class_of(row_sums, ROWS, arch, **sums).key for arch in ("sm_80", "sm_90", "sm_100", "sm_120")}) == 1
+
+
+def test_threads_add_up_in_another_order_from_a_release_on():
+    sums = {"BLOCK": 512, "ROWS": 1, "num_warps": 4, "num_stages": 2, "KIND": "sum"}
+    before, after = (class_of(row_sums, ROWS, pairs=pairs, **sums) for pairs in (False, True))
+    assert after.beside(before)[0].startswith("a sum over 512: 32 lanes, 4 warps, 4 in a thread by pairs at line ")
+    assert class_of(product, PRODUCT, pairs=True, **BASE) == class_of(product, PRODUCT, **BASE)
 
 
 def test_approximations_belong_to_one_architecture():
