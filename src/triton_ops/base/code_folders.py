@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import stat
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -93,7 +94,7 @@ class TemporaryFolder:
             return
         until = time.monotonic() + _PATIENCE_S
         while True:
-            shutil.rmtree(path, ignore_errors=True)  # follows no link
+            _remove(path)
             if not os.path.lexists(path) or time.monotonic() > until:
                 return
             time.sleep(_PAUSE_S)
@@ -105,9 +106,17 @@ def sweep_temporary(place: Path, now_s: float | None = None) -> None:
         with contextlib.suppress(OSError):  # another process holds it
             descriptor = _lock(path)
             try:
-                shutil.rmtree(path, ignore_errors=True)
+                _remove(path)
             finally:
                 os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder as far as this user may, however deep it is; links are not followed."""
+    try:
+        shutil.rmtree(path, ignore_errors=True)
+    except RecursionError:  # it calls itself for each level before Python 3.13: python/cpython#89727
+        subprocess.run(["rm", "-rf", "--", path], stderr=subprocess.DEVNULL, check=False)
 
 
 def _lock(path: Path) -> int:

@@ -263,3 +263,25 @@ def test_what_torch_compiles_is_kept_where_it_was(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "named"))
     assert environment({}, "mark", tmp_path)["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "named")
     assert "TMPDIR" not in set(environment({}, "mark")) - set(os.environ)
+
+
+@pytest.mark.processes
+def test_a_folder_of_any_depth_is_removed(tmp_path):
+    """A candidate may leave one, which must not end the process that removes it."""
+    folder = tmp_path / f"triton-ops-run-{'0' * 16}"
+    code = f"""
+import os, time
+from pathlib import Path
+from triton_ops.base.code_folders import sweep_temporary
+Path({str(folder)!r}).mkdir()
+os.chdir({str(folder)!r})
+for _ in range(3000):
+    os.mkdir("deep")
+    os.chdir("deep")
+os.chdir("/")
+sweep_temporary(Path({str(tmp_path)!r}), now_s=time.time() + {OLD_S})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    gone = not folder.exists()
+    subprocess.run(["rm", "-rf", folder], check=True)  # too deep for what removes the folders of tests
+    assert (done.returncode, done.stderr, gone) == (0, "", True)
