@@ -4,7 +4,7 @@ The filter of system calls is that of Linux, seccomp(2), and the rules for files
 landlock(7), from Linux 5.13 on. Both need no rights, hold for threads and processes that start later, and cannot be
 taken off. Files stay readable: those of the user can be read by code that the user's lint or check runs.
 
-Where both hold, the code opens no socket, reads and changes no memory and no descriptor of a process that is not
+Where both hold, the code opens no socket, changes no mode, owner or time of a file, reads and changes no memory and no descriptor of a process that is not
 confined with it, sends it no signal, and changes neither its priority, its CPUs and its limits nor the clock. What it
 starts stays in its process group, so that one signal reaches all of it.
 """
@@ -28,16 +28,20 @@ _FAMILIES = ("LC_", "PYTHON", "TRITON_")
 # - socket, ptrace, process_vm_readv, process_vm_writev, setpriority, ioprio_set, and settimeofday, clock_settime,
 #   adjtimex and clock_adjtime, which set clocks;
 # - sched_setparam, sched_setscheduler, sched_setaffinity, sched_setattr and prlimit64, of another process;
-# - setsid and setpgid.
+# - setsid and setpgid; chmod, fchmod, fchmodat, chown, fchown, lchown, fchownat, utime, utimes, futimesat, utimensat
+#   and six for extended attributes, for which Landlock has no rule: aarch64 lacks some.
 _MACHINES = {
     "x86_64": (
-        0xC000003E, 317, (41, 101, 310, 311, 141, 251, 164, 227, 159, 305), (142, 144, 203, 314, 302), (112, 109)
+        0xC000003E, 317, (41, 101, 310, 311, 141, 251, 164, 227, 159, 305), (142, 144, 203, 314, 302),
+        (112, 109, 90, 91, 268, 92, 93, 94, 260, 132, 235, 261, 280, 188, 189, 190, 197, 198, 199),
     ),
     "aarch64": (
-        0xC00000B7, 277, (198, 117, 270, 271, 140, 30, 170, 112, 171, 266), (118, 119, 122, 274, 261), (157, 154)
+        0xC00000B7, 277, (198, 117, 270, 271, 140, 30, 170, 112, 171, 266), (118, 119, 122, 274, 261),
+        (157, 154, 52, 53, 55, 54, 88, 5, 6, 7, 14, 15, 16),
     ),
 }  # fmt: skip
 _EVERYWHERE = (425, 438)  # io_uring_setup, which opens sockets too, and pidfd_getfd, which takes those of others
+_PRETENDED_EVERYWHERE = (452, 463, 466, 469)  # fchmodat2, setxattrat, removexattrat and file_setattr
 _OTHER_CALLS = 0x40000000  # from here on x86 has the same calls under other numbers
 # Of linux/bpf_common.h: LD|W|ABS, JMP|JEQ|K, JMP|JGE|K and RET|K; of linux/seccomp.h: RET_ALLOW, and RET_ERRNO with its
 # number, where 0 is a success that does nothing, SECCOMP_SET_MODE_FILTER and SECCOMP_FILTER_FLAG_TSYNC; of
@@ -103,7 +107,7 @@ def _refuse(
     # before a step's last one say how many steps are passed over: where a test holds, and where it does not.
     own, pretend, refuse = 1, 4, 5  # places among the last six steps
     tests = [(call, refuse) for call in (*calls, *_EVERYWHERE)]
-    tests += [*((call, pretend) for call in pretended), *((call, own) for call in of_others)]
+    tests += [*((call, pretend) for call in (*pretended, *_PRETENDED_EVERYWHERE)), *((call, own) for call in of_others)]
     count = len(tests)
     steps = [(_LOAD, 0, 0, 4), (_EQUAL, 0, count + 7, architecture), (_LOAD, 0, 0, 0)]
     steps += [(_AT_LEAST, count + 5, 0, _OTHER_CALLS)]

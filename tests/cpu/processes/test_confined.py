@@ -40,6 +40,24 @@ Child.confine([])
 subprocess.run(["env"])
 """
 
+WITH_A_FILE = """
+import os
+from triton_ops.processes import Child
+
+Child.confine([])
+for change in (
+    lambda: os.chmod("file", 0o777),
+    lambda: os.chmod(os.open("file", os.O_RDONLY), 0o777),
+    lambda: os.chown("file", 65534, 65534),
+    lambda: os.utime("file", (0, 0)),
+    lambda: os.setxattr("file", "user.a", b"1"),
+):
+    try:
+        change()
+    except OSError:
+        pass
+"""
+
 
 def told(program, **environment):
     ran = subprocess.run(
@@ -66,3 +84,18 @@ def test_a_program_that_is_started_has_the_variables_that_stay_and_no_others():
     lines = told(WITH_A_PROGRAM, A_TEST="1", TMPDIR="/somewhere", LC_OF_A_TEST="é").splitlines()
     assert {"TMPDIR=/somewhere", "LC_OF_A_TEST=é"} <= set(lines)
     assert not any(line.startswith("A_TEST") for line in lines)
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="needs seccomp")
+def test_modes_owners_times_and_attributes_of_files_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch(mode=0o600)
+
+    def facts():
+        status = (tmp_path / "file").stat()
+        return status.st_mode, status.st_uid, status.st_mtime_ns, os.listxattr(tmp_path / "file")  # noqa: PTH116
+
+    before = facts()
+    told(WITH_A_FILE)
+    assert facts() == before
