@@ -266,6 +266,9 @@ class Layout:
         if isinstance(value, Mapping):
             return Several("mapping", [self.node(part) for pair in value.items() for part in pair])
         plain = self._place.plain(value)
+        low, high = self._place.leaf(plain).span
+        if high - low < plain.nbytes:  # elements share memory, as those of `expand`, which the parent does not believe
+            plain = plain.copy() if Arguments.is_array(plain) else plain.contiguous()
         leaf = self.leaf(plain)
         return leaf if type(plain) is kind else msgspec.structs.replace(leaf, library="scalar")
 

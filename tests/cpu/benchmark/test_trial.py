@@ -100,6 +100,15 @@ def test_results_keep_their_structure_dtypes_and_values(hostile):
     assert [tuple(each.shape) for each in one(hostile, "other", X, "empty")] == [(0,), (3, 0)]
 
 
+def test_results_that_repeat_their_elements_are_written_out():
+    with TrialProcess(torch.broadcast_to, device="cpu", arena_bytes=1 << 12) as process:
+        (result,) = process.run([Arguments((X, (4, 6)))]).results
+    assert torch.equal(result, X.expand(4, 6))
+    with TrialProcess(numpy.broadcast_to, device="cpu", arena_bytes=1 << 12) as process:
+        (result,) = process.run([Arguments((X.numpy(), (4, 6)))]).results
+    assert numpy.array_equal(result, X.expand(4, 6).numpy())
+
+
 # Borders
 
 
