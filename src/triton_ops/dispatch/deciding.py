@@ -169,8 +169,10 @@ class Options:
     same_bits: bool | str | Mapping[str, Any] | None = None  # or as `same_bits_as` of `tune`
 
     def __post_init__(self) -> None:
-        if self.same_bits not in (True, False, None, "default", "lockfile") and not isinstance(self.same_bits, Mapping):
-            raise SettingsError(f"same_bits is {self.same_bits!r}, no truth value", hint="give True, False or None")
+        asked = self.same_bits
+        words, kinds = ("default", "lockfile"), (bool, type(None), Mapping)
+        if not (asked in words if isinstance(asked, str) else isinstance(asked, kinds)):
+            raise SettingsError(f"same_bits is {asked!r}, no truth value", hint="give True, False or None")
         if self.on_miss is not None:
             settings.one_of(settings.ON_MISS, self.on_miss, "on_miss")
         if self.tolerance is not None:
