@@ -4,9 +4,9 @@ The filter of system calls is that of Linux, seccomp(2), and the rules for files
 landlock(7), from Linux 5.13 on. Both need no rights, hold for threads and processes that start later, and cannot be
 taken off. Files stay readable: those of the user can be read by code that the user's lint or check runs.
 
-Where both hold, the code opens no socket, changes no mode, owner or time of a file, reads and changes no memory and no descriptor of a process that is not
-confined with it, sends it no signal, and changes neither its priority, its CPUs and its limits nor the clock. What it
-starts stays in its process group, so that one signal reaches all of it.
+Where both hold, the code opens no socket, changes no mode, owner or time of a file, reads and changes no memory and no
+descriptor of a process that is not confined with it, sends it no signal, and changes neither its priority, its CPUs and
+its limits nor the clock. What it starts stays in its process group, so that one signal reaches all of it.
 """
 
 from __future__ import annotations

@@ -196,8 +196,8 @@ class TuneRequest(KernelProblem):
     def check_same_bits(self) -> TuneRequest:
         """This request; a `SettingsError` if bits are asked for that no compiled code for a GPU of NVIDIA tells."""
         asked = self.same_bits_as
-        known = asked in (None, "default", "lockfile") if isinstance(asked, (str, type(None))) else isinstance(asked, Mapping)
-        if not known:
+        words, kinds = ("default", "lockfile"), (type(None), Mapping)
+        if not (asked in words if isinstance(asked, str) else isinstance(asked, kinds)):
             raise SettingsError(f"same_bits_as is {asked!r}", hint='give "default", "lockfile" or a config')
         if asked is not None and not self.tells_bits:
             message = f"which configs of {self.kernel.name} give the same bits on {self.device.name} is not known"

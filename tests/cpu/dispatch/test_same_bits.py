@@ -146,7 +146,7 @@ def test_a_device_without_classes_runs_the_default_and_says_so(here, monkeypatch
 
 def test_buckets_and_words_that_are_none_are_refused(here, monkeypatch, caplog):
     for word in ("yes", CONFIGS[0]):  # which raises where it is compared with a text
-        with pytest.raises(SettingsError, match="same_bits is ('yes'|<triton)"):
+        with pytest.raises(SettingsError, match=r"same_bits is ('yes'|<triton)"):
             sums(same_bits=word)
     assert launched(sums(same_bits=True, buckets={"COLUMNS": "pow2"})) == DEFAULT
     assert "problems of a bucket compile to several classes of bits" in caplog.text

@@ -94,7 +94,7 @@ def test_modes_owners_times_and_attributes_of_files_stay(tmp_path, monkeypatch):
 
     def facts():
         status = (tmp_path / "file").stat()
-        return status.st_mode, status.st_uid, status.st_mtime_ns, os.listxattr(tmp_path / "file")  # noqa: PTH116
+        return status.st_mode, status.st_uid, status.st_mtime_ns, os.listxattr(tmp_path / "file")
 
     before = facts()
     told(WITH_A_FILE)

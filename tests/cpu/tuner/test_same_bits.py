@@ -137,6 +137,6 @@ def test_a_default_that_does_not_compile_is_an_error_with_the_reason(station, tm
 def test_what_no_compiled_code_tells_is_refused_before_any_work():
     with pytest.raises(SettingsError, match="is not known"):
         TuneProblem(target=lambda x, *, n: x, args=(1,), space={"n": [1]}, same_bits_as="default").request()
-    for word in ("first", triton.Config(dict(BLOCK=512))):  # which raises where it is compared with a text
-        with pytest.raises(SettingsError, match="same_bits_as is ('first'|<triton)"):
+    for word in ("first", triton.Config({"BLOCK": 512})):  # which raises where it is compared with a text
+        with pytest.raises(SettingsError, match=r"same_bits_as is ('first'|<triton)"):
             replace(TuneProblem(target=lambda x, *, n: x, args=(1,), space={"n": [1]}), same_bits_as=word).request()
