@@ -53,13 +53,14 @@ class Race:
 
     `outside` is what passes outside of the candidate's calls, beyond what does so with the reference, as the logarithm
     of the times with it and without. Where the times are those of the `calls_alone`, a candidate is faster only by more
-    than that.
+    than that. Elsewhere it could spare the copies of its inputs: it is faster only if its calls are, by `calls_gain`.
     """
 
     outcome: DuelOutcome
     reference_ms: float
     candidate_ms: float
     outside: Interval
+    calls_gain: Interval
     calls: int
     rounds: int
     moved_bytes: int
@@ -82,8 +83,9 @@ class Race:
 
     @property
     def may_gain_outside(self) -> bool:
-        """Tell whether the candidate gains no more in its calls than what may pass outside of them."""
-        return self.calls_alone and self.outcome.verdict == "slower" and self.gain.low <= self.outside.high
+        """Tell whether what the candidate gains may be outside of its calls."""
+        may = self.gain.low <= self.outside.high if self.calls_alone else self.calls_gain.low <= 0
+        return self.outcome.verdict == "slower" and may
 
     @property
     def works_outside(self) -> bool:
@@ -102,8 +104,9 @@ class Race:
         verdict = one.verdict if one.verdict == two.verdict else "not distinguishable"
         needed = max(one.needed, two.needed)
         outside = self.outside if self.outside.low <= again.outside.low else again.outside
+        calls_gain = self.calls_gain if self.calls_gain.low <= again.calls_gain.low else again.calls_gain
         return replace(
-            self, outcome=DuelOutcome(verdict, ends, two.itself, needed), outside=outside,
+            self, outcome=DuelOutcome(verdict, ends, two.itself, needed), outside=outside, calls_gain=calls_gain,
             rounds=self.rounds + again.rounds,
         )  # fmt: skip
 
@@ -141,9 +144,10 @@ class TimedRounds:
 
     def _race(self, outcome: DuelOutcome, arms: Sequence[Arm]) -> Race:
         reference_ms, candidate_ms, _ = (statistics.median(arm.values_ms) for arm in arms)
+        own, found = ([calls for _, calls in self._times[name]] for name in ("reference", "candidate"))
         return Race(
-            outcome, reference_ms, candidate_ms, self._outside(), self._calls, len(arms[0].visits), self._moved_bytes,
-            self._calls_alone,
+            outcome, reference_ms, candidate_ms, self._outside(), Interval.of_gain(own, found), self._calls,
+            len(arms[0].visits), self._moved_bytes, self._calls_alone,
         )  # fmt: skip
 
     def _calibrate(self) -> None:

@@ -121,6 +121,8 @@ def what_decides(races: Sequence[Race], seconds: float) -> str:
     if not open_ones:
         return "it differs at some shapes only: check these alone"
     widest = max(open_ones, key=lambda race: race.gain.margin)
+    if widest.may_gain_outside and not widest.calls_alone:
+        return "its calls alone are not told to be faster, and what it gains outside of them does not count"
     if widest.may_gain_outside:
         share = math.expm1(widest.outside.high)
         return f"as much as it gains may pass outside of its calls, {share:.1%} of their time: more seconds would tell"

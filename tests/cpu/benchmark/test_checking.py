@@ -229,13 +229,17 @@ def test_a_nan_may_spread_and_may_not_be_lost(library):
     assert as_spread([library([1.0, 2.0, 3.0, inf, -inf])], [own], [own], "a NaN") == [own]
 
 
-def race(low, high, *, needed=0.02, outside=0.0, reference_ms=1.0, candidate_ms=1.0, moved_bytes=0, calls_alone=False):
-    """A race whose gain of the candidate has this interval."""
+def race(
+    low, high, *, needed=0.02, outside=0.0, in_calls=None, reference_ms=1.0, candidate_ms=1.0, moved_bytes=0,
+    calls_alone=False,
+):  # fmt: skip
+    """A race whose gain of the candidate has this interval, and that in its calls one of no width, else the same."""
     centre = (low + high) / 2
     verdict = "slower" if low > needed else "faster" if high < -needed else "not distinguishable"
     outcome = DuelOutcome(verdict, Interval(-centre, -high, -low), Interval(0, -0.005, 0.005), needed)
     out = Interval(outside, outside, outside)
-    return Race(outcome, reference_ms, candidate_ms, out, 8, 12, moved_bytes, calls_alone)
+    calls_gain = Interval(centre, low, high) if in_calls is None else Interval(in_calls, in_calls, in_calls)
+    return Race(outcome, reference_ms, candidate_ms, out, calls_gain, 8, 12, moved_bytes, calls_alone)
 
 
 def test_a_race_answers_for_the_candidate():
@@ -289,6 +293,13 @@ def test_a_gain_of_calls_alone_is_larger_than_what_may_pass_outside_of_them():
     assert hidden.verdict == "undecided"
     assert "outside of its calls, 35.0% of their time" in what_decides([hidden], 20)
     assert race(0.1, 0.2, outside=0.3).verdict == "faster", "on a CPU all of the time counts"
+
+
+def test_what_a_candidate_gains_by_copies_that_it_spares_is_no_gain():
+    spared = race(0.3, 0.5, in_calls=-0.01)
+    assert spared.verdict == "undecided"
+    assert what_decides([spared], 20).startswith("its calls alone are not told to be faster")
+    assert race(0.3, 0.5).joined(spared).verdict == "undecided"
 
 
 def test_time_outside_of_calls_and_times_that_no_device_has_are_suspect():
