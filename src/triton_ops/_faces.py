@@ -43,7 +43,11 @@ def lazy_face(package: str) -> Iterator[None]:
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=own)
-        setattr(own, name, value := imported(modules[name], name, f"{package}.{name}"))
+        try:
+            value = getattr(import_module(modules[name]), name)
+        except ImportError as error:
+            raise _instead(error, f"{package}.{name}") from None
+        setattr(own, name, value)
         return value
 
     with _NOTING:
@@ -66,10 +70,14 @@ def imported(module: str, name: str, purpose: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except ImportError as error:
-        missing = import_module("triton_ops.exceptions").MissingDependencyError
-        absent: ImportError | None = missing.of_import(error, purpose)
-        # Without the imports on the way, which would hide it.
-        raise (error if absent is None else absent.with_traceback(None)) from None
+        raise _instead(error, purpose) from None
+
+
+def _instead(error: ImportError, purpose: str) -> ImportError:
+    """The error that names a missing package, without the imports on the way, which would hide it; else the same."""
+    missing = import_module("triton_ops.exceptions").MissingDependencyError
+    absent: ImportError | None = missing.of_import(error, purpose)
+    return error if absent is None else absent.with_traceback(None)
 
 
 class Upward(Generic[F]):

@@ -58,7 +58,7 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
 
     def noted(self, config):
         result = compiled(self, config)
-        if not self.first:
+        if not self._queue.first:
             ahead.set()
         return result
 
