@@ -351,7 +351,7 @@ class Examination:
             rule = self.question.tolerance, self.question.check
             if call not in golden and ReferenceResults.of_own(low, dtypes, *rule).difference(results) is None:
                 return None
-            return self.question.golden(block[call]).difference(results)
+            return self.question.golden(block[call], _times(asked)).difference(results)
 
         fault = fault_of(found, own, right)
         return None if fault is None else replace(_fault(fault, asked), timed=True)

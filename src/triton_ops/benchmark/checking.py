@@ -7,6 +7,7 @@ halving finds; then one of a timed call; then what makes right results too fast 
 from __future__ import annotations
 
 import math
+import sys
 import time
 import warnings
 from collections import Counter
@@ -191,9 +192,18 @@ def _target(target: Any) -> Any:
     return TypedTarget(target) if isinstance(target, str) else target
 
 
-def _places(text: str) -> set[str]:
-    """The files and modules that a TARGET names: a kernel's, and that of the function after the `@`."""
-    return {str(Path(part.rpartition(":")[0]).absolute()) for part in text.split("@") if ":" in part}
+def _files(text: str) -> set[Path]:
+    """The files of the modules that a TARGET names: a kernel's, and that of the function after the `@`."""
+    return {_file_of(part.rpartition(":")[0]) for part in text.split("@") if ":" in part}
+
+
+def _file_of(place: str) -> Path:
+    """The file of a FILE or a MODULE, links followed, as far as it can be told without an import."""
+    if place.endswith(".py"):
+        return Path(place).resolve()
+    endings = (".py", "/__init__.py")
+    files = (Path(folder, place.replace(".", "/") + ending) for folder in ("", *sys.path) for ending in endings)
+    return next((file.resolve() for file in files if file.is_file()), Path(place))
 
 
 @dataclass(frozen=True)
@@ -241,7 +251,7 @@ class _Asked:
 
     def _check_apart(self) -> None:
         one, two = (each.text if isinstance(each, TypedTarget) else "" for each in (self.candidate, self.against))
-        shared = set() if one == two else _places(one) & _places(two)
+        shared = set() if one == two else _files(one) & _files(two)
         if shared:
             message = f"candidate and reference are both in {shared.pop()}, which would run beside the judge"
             raise TargetError(message, hint="move one of them to a file of its own")

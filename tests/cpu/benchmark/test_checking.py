@@ -447,6 +447,14 @@ def test_a_reference_in_the_candidates_file_is_refused(files, against):
         check("reference.py:slow", against, args=(torch.rand(4, 4),))
 
 
+@pytest.mark.parametrize("candidate", ["linked.py:slow", "reference:slow", "./linked.py:slow"])
+def test_a_reference_in_the_candidates_file_is_refused_by_whatever_name(files, monkeypatch, candidate):
+    (files / "linked.py").symlink_to("reference.py")
+    monkeypatch.syspath_prepend(files)
+    with pytest.raises(TargetError, match="candidate and reference are both in"):
+        check(candidate, "reference.py:softmax", args=(torch.rand(4, 4),))
+
+
 def test_a_reference_that_raises_is_the_callers_error(files):
     with pytest.raises(TargetError, match="the reference raised AssertionError"):
         asked("doubled", "picky", random(3, 8))
