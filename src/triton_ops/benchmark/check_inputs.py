@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
@@ -296,33 +296,35 @@ def wide_extents(form: Form, free_bytes: float) -> tuple[int, ...] | None:
     return wide if 8 * Inputs(form, wide, 0).nbytes <= free_bytes else None
 
 
-def smallest(
-    extents: tuple[int, ...], wrong: Callable[[tuple[int, ...]], bool], tries: Iterable[object]
-) -> tuple[int, ...]:
-    """Extents at which something is still wrong, each as small as halving finds; one try less for each question.
+def smallest(extents: tuple[int, ...], wrong: Callable[[tuple[int, ...], bool], bool]) -> tuple[int, ...]:
+    """Extents at which something is still wrong: the smallest that halving finds, then what lies between each and half.
 
-    At first all of them are at most 1, 2, 4, and so on: questions of small extents take the least time.
+    `wrong` is asked for extents, and whether to look closely. Each way of halving begins with small extents, which take
+    the least time; the second looks closely.
     """
-    budget, best, before = iter(tries), extents, None
-    for most in takewhile(lambda power: power < max(extents, default=0), (1 << power for power in itertools.count())):
-        if next(budget, None) is None:
-            return best
-        if wrong(capped := tuple(min(extent, most) for extent in extents)):
-            best = capped
-            break
+    for closely in (False, True):
+        extents = _halved(extents, wrong, closely)
+    for axis in range(len(extents)):
+        low = extents[axis] // 2
+        while extents[axis] - low > 1:
+            middle = (low + extents[axis]) // 2
+            if wrong(between := (*extents[:axis], middle, *extents[axis + 1 :]), False):
+                extents = between
+            else:
+                low = middle
+    return extents
+
+
+def _halved(extents: tuple[int, ...], wrong: Callable[[tuple[int, ...], bool], bool], closely: bool) -> tuple[int, ...]:
+    """Extents of which none can be half as large: at first all of them are at most 1, 2, 4, and so on."""
+    powers = takewhile(lambda power: power < max(extents, default=0), (1 << power for power in itertools.count()))
+    capped = (tuple(min(extent, most) for extent in extents) for most in powers)
+    best, before = next((each for each in capped if wrong(each, closely)), extents), None
     while best != before:
         before = best
         for axis in sorted(range(len(best)), key=before.__getitem__):
-            low, high = 0, best[axis]
-            while high - low > 1:
-                if next(budget, None) is None:
-                    return best
-                middle = (low + high) // 2
-                candidate = (*best[:axis], middle, *best[axis + 1 :])
-                if wrong(candidate):
-                    best, high = candidate, middle
-                else:
-                    low = middle
+            while best[axis] > 1 and wrong(half := (*best[:axis], best[axis] // 2, *best[axis + 1 :]), closely):
+                best = half
     return best
 
 

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile, zip_longest
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError
@@ -50,8 +50,7 @@ _ARENA_BYTES = 64 << 20
 _ARENAS = 64  # three times those of all processes together, with copies of what is in them
 _CALLS = 4  # of a block, for which there is memory at least
 _CALLS_ON_GPU = 64  # with padded rows 32
-_TRIES = 60  # of extents, to find small ones
-_DRAWN = 3  # inputs more at each of them
+_DRAWN, _DRAWN_CLOSELY = 3, 12  # inputs more at each of the extents that are tried to find small ones
 _ONE_OF = 8
 _UNTIMED = 0.4  # of the time, for results before anything is timed
 _ODD_TIMES = 4.0
@@ -317,9 +316,12 @@ class Examination:
     def _smallest(self, fault: Fault, inputs: Inputs, *more: Inputs) -> Fault:
         """The fault at the smallest extents that halving finds; at each it may show in one of a few inputs."""
         found = {inputs.extents: fault}
-        block = inputs, *more, *(replace(inputs, seed=secrets.randbits(62)) for _ in range(_DRAWN))
 
-        def wrong(extents: tuple[int, ...]) -> bool:
+        def wrong(extents: tuple[int, ...], closely: bool) -> bool:
+            if time.monotonic() > end:
+                return False
+            drawn = range(_DRAWN_CLOSELY if closely else _DRAWN)
+            block = inputs, *more, *(replace(inputs, seed=secrets.randbits(62)) for _ in drawn)
             try:
                 other = self.fault(*(replace(each, extents=extents) for each in block), times=_times(inputs))
             except _NoQuestionError:
@@ -331,8 +333,7 @@ class Examination:
         if fault.kind in ("hung", "ended", "memory", "start"):
             return fault
         end = time.monotonic() + self.question.race_seconds  # no race follows
-        tries = takewhile(lambda _: time.monotonic() < end, range(_TRIES))
-        return found[smallest(inputs.extents, wrong, tries)]
+        return found[smallest(inputs.extents, wrong)]
 
     def timed_fault(
         self, asked: Inputs, block: Sequence[Arguments], found: BlockResult, own: BlockResult
