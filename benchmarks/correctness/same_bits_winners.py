@@ -118,7 +118,8 @@ def measured(case: Tuned, facts: Sequence[Fact], budget_s: float, inputs: int) -
     """Both tunes, and their winners beside the default; or the error that ended this."""
     classes = {one: fact["class"] for one, fact in zip(case.configs, facts, strict=True) if "class" in fact}
     try:
-        free, same = (tuned(case, bits, budget_s) for bits in (None, "default"))
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+            free, same = (tuned(case, bits, budget_s, at) for bits, at in ((None, one), ("default", other)))
         winners = {name: Config(one["config"]) for name, one in (("free", free), ("same", same))}
         arguments = case.operation.materialise(case.problem, "cuda")
         found = compared(case, classes, winners, arguments, inputs, EventTimer(cache="cold"))
@@ -127,16 +128,15 @@ def measured(case: Tuned, facts: Sequence[Fact], budget_s: float, inputs: int) -
     return {"tunes": {"free": free, "same": same}, **found}
 
 
-def tuned(case: Tuned, bits: str | None, budget_s: float) -> Fact:
-    """One tune of all configs, from no record."""
+def tuned(case: Tuned, bits: str | None, budget_s: float, folder: str) -> Fact:
+    """One tune of all configs, whose record goes into an empty folder."""
     start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        result = tune(
-            case.operation, space=case.space, shape=case.shape, dtype=case.dtype, budget_s=budget_s, effort="quick",
-            cache_dir=folder, same_bits_as=bits, listener=Silent(),
-        )  # fmt: skip
+    result = tune(
+        case.operation, space=case.space, shape=case.shape, dtype=case.dtype, budget_s=budget_s, effort="quick",
+        cache_dir=folder, same_bits_as=bits, listener=Silent(),
+    )  # fmt: skip
     return {
-        "config": dict(result.best_config), "seconds": round(time.monotonic() - start, 2),
+        "config": dict(result.best_config), "seconds": round(time.monotonic() - start, 2), "class": result.bits,
         "tried": sum(trial.ok for trial in result.trials), "notes": list(result.notes),
     }  # fmt: skip
 
@@ -165,18 +165,24 @@ def compared(
 
 def equal_bits(one: Executable, other: Executable, arguments: Arguments, count: int) -> int:
     """On how many new inputs two configs write the same bits."""
-    given = [
-        value for name, value in arguments.keyword.items()
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and name not in one.outputs
-    ]  # fmt: skip
     written = [arguments.keyword[name] for name in one.outputs]
     launches, equal = [each.bind(arguments) for each in (one, other)], []
-    for seed in range(count):
-        for nth, value in enumerate(given):
-            value.copy_(drawn(seed + 5000 * nth, str(value.device), *value.shape, dtype=torch.float32))
+    for _ in drawn_anew(arguments, one.outputs, count):
         pairs = zip(*(bits_of(launch, written) for launch in launches), strict=True)
         equal.append(torch.stack([(a == b).all() for a, b in pairs]).all())
     return int(torch.stack(equal).sum())
+
+
+def drawn_anew(arguments: Arguments, outputs: Sequence[str], count: int) -> Iterator[int]:
+    """Seeds, with each of which the inputs of floating point are others, and always the same on one kind of device."""
+    given = [
+        value for name, value in arguments.keyword.items()
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and name not in outputs
+    ]  # fmt: skip
+    for seed in range(count):
+        for nth, value in enumerate(given):
+            value.copy_(drawn(seed + 5000 * nth, str(value.device), *value.shape, dtype=torch.float32))
+        yield seed
 
 
 def bits_of(launch: Callable[[], Any], written: Sequence[torch.Tensor]) -> list[torch.Tensor]:
