@@ -10,7 +10,7 @@ it writes is kept for each. The second run tunes within the class that each lock
 are those of the first run is told of its `winner`, of the config that was `pinned`, and of the `default` beside them;
 then these three run interleaved, with L2 cold. Where no config has the pinned class, `carried` is false, and the notes
 of the tune say why. Classes of all configs are told by both runs, and compared by name. `--resume` goes on with a file
-of the same commit and versions.
+of the same versions; each row has the commits of its runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import torch
 
 from benchmarks.correctness.same_bits_tuned import TUNED, Tuned
 from benchmarks.correctness.same_bits_winners import LAST_ROUNDS, bits_of, compiled, drawn_anew, times_ms, tuned
-from benchmarks.document import begun, headed, parser_of, save
+from benchmarks.document import headed, parser_of, save
 from triton_ops.backend import Arguments, CandidateError, Executable
 from triton_ops.device import Turns, probe
 from triton_ops.dispatch import use_lockfile
@@ -77,14 +77,30 @@ def main(argv: list[str] | None = None) -> int:
         gpu=None if options.without_gpu else torch.cuda.get_device_name(),
         pinned=None if pinned is None else {name: pinned[name] for name in _HEAD}, summary={}, kernels={},
     )  # fmt: skip
-    if options.resume and (old := begun(options.out, options.commit)).get("pinned") == document["pinned"]:
-        document["kernels"] = {name: row for name, row in old.get("kernels", {}).items() if "error" not in row}
+    if options.resume:
+        document["kernels"] = begun(options.out, document)
     for name, row in worked(options, pinned and pinned["kernels"], document["kernels"]):
-        document["kernels"][name] = row
+        document["kernels"][name] = commits_of(document) | row
         document["summary"] = {} if pinned is None else summary_of(document["kernels"])
         print(name, {key: value for key, value in row.items() if key not in _LONG}, flush=True)
         save(options.out, document)
     return 0
+
+
+def begun(path: Path, document: Fact) -> dict[str, Fact]:
+    """The rows of an earlier run with the same versions, but for those that an error ended."""
+    old: Fact = json.loads(path.read_text("utf-8")) if path.is_file() else {"versions": None, "kernels": {}}
+    same = old["versions"] == document["versions"]
+    if document["pinned"] is not None:
+        same = same and old["pinned"]["versions"] == document["pinned"]["versions"]
+    rows = old["kernels"] if same else {}
+    return {name: commits_of(old) | row for name, row in rows.items() if "error" not in row}
+
+
+def commits_of(document: Fact) -> Fact:
+    """The commit of a run, and that of the one before it."""
+    pinned = document["pinned"]
+    return {"commit": document["commit"]} | ({} if pinned is None else {"pinned_commit": pinned["commit"]})
 
 
 def worked(options: Any, before: Mapping[str, Fact] | None, there: Mapping[str, Fact]) -> Iterator[tuple[str, Fact]]:
@@ -173,7 +189,8 @@ def within(case: Tuned, lockfile: str, budget_s: float) -> tuple[LockEntry, Fact
 
 @contextmanager
 def on_gpu(case: Tuned) -> Iterator[Arguments]:
-    """The arguments of a kernel, and the turn of the GPU."""
+    """The arguments of a kernel, the same in every run, and the turn of the GPU."""
+    torch.manual_seed(0)  # of labels and indices
     with Turns("cuda").turn(Turns.key_of(probe("cuda"), "cuda")):
         yield case.operation.materialise(case.problem, "cuda")
 

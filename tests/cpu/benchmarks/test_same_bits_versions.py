@@ -85,11 +85,13 @@ def test_names_are_compared_without_a_gpu_and_kernels_that_are_there_stay(tmp_pa
     words = ["--without-gpu", "--jobs", "1", "--commit", "c", "--kernels", "fp8_quantize"]
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     assert same_bits_versions.main(["--out", str(first), *words]) == 0
-    for _ in range(2):
-        assert same_bits_versions.main(["--out", str(second), "--pinned", str(first), "--resume", *words]) == 0
+    for commit in ("d", "e"):
+        more = ["--out", str(second), "--pinned", str(first), "--resume"]
+        assert same_bits_versions.main([*more, *words, "--commit", commit]) == 0
     found = json.loads(second.read_text("utf-8"))
     assert found["pinned"]["versions"] == found["versions"]
-    assert found["kernels"] == {"fp8_quantize": {"configs": 20, "told": 20, "same_names": 20}}
+    alike = {"configs": 20, "told": 20, "same_names": 20}
+    assert found["kernels"] == {"fp8_quantize": {"commit": "d", "pinned_commit": "c", **alike}}
     assert found["summary"]["same_names"] == 20
 
 
