@@ -58,6 +58,11 @@ def reaches(x, parent):
         lambda: os.sched_setaffinity(parent, {0}),
         lambda: _of_libc("prlimit", parent, PRLIMIT_NOFILE, struct.pack("QQ", 3, 3), None),
         lambda: _of_libc("syscall", 438, os.pidfd_open(parent), 0, 0),  # pidfd_getfd
+        lambda: _of_libc("shmget", 0, mmap.PAGESIZE, 0o1600),
+        lambda: _of_libc("semget", 0, 1, 0o1600),
+        lambda: _of_libc("msgget", 0, 0o1600),
+        lambda: _of_libc("mq_open", b"/planted", os.O_CREAT, 0o600, None),
+        lambda: Path("/dev/shm/planted").write_text("x"),
         lambda: time.clock_settime(time.CLOCK_REALTIME, time.time()),
         socket.socket,
         lambda: os.open(__file__, os.O_WRONLY),
@@ -236,6 +241,35 @@ def large(x, size):
 
 def takes_memory(x):
     return [numpy.empty(1 << 26) for _ in range(1 << 16)]
+
+
+def takes_memory_in_shared_maps(x):
+    kept = [mmap.mmap(-1, 1 << 28) for _ in range(12)]
+    for each in kept:
+        each[:] = bytes(len(each))
+    time.sleep(600)
+
+
+def takes_memory_in_files(x):
+    for _ in range(12):
+        file = os.memfd_create("kept")
+        os.write(file, bytes(1 << 28))
+    time.sleep(600)
+
+
+def takes_memory_in_forks(x):
+    for _ in range(12):
+        if not os.fork():
+            kept = numpy.ones(1 << 25)
+            time.sleep(600 * kept[0])
+    time.sleep(600)
+
+
+def takes_memory_in_forks_of_short_calls(x):
+    if not os.fork():
+        kept = numpy.ones(1 << 25)
+        time.sleep(600 * kept[0])
+    return x + 1
 
 
 def takes_memory_of_torch(x):

@@ -300,6 +300,24 @@ class Process:
             yield pid
 
     @property
+    def memory(self) -> Iterator[tuple[object, int]]:
+        """The bytes that it holds, each with what it is of: itself, or a file without a name that it maps or has open.
+
+        Of pages that it shares with its copies it has a part.
+        """
+        for line in _read(f"{self.pid}/smaps_rollup").splitlines():
+            if line.startswith((b"Pss_Anon:", b"SwapPss:")):
+                yield (self.pid, line[:4]), 1024 * int(line.split()[1])
+        for line in _read(f"{self.pid}/maps").splitlines():
+            span, rights, offset, _, number = line.split()[:5]
+            if rights.endswith(b"s") and line.endswith(b"(deleted)"):  # as of all shared memory
+                begin, end = (int(part, 16) for part in span.split(b"-"))
+                yield int(number), int(offset, 16) + end - begin
+        for path, file in self._opened():
+            if path.endswith("(deleted)"):
+                yield file.st_ino, 512 * file.st_blocks
+
+    @property
     def tasks(self) -> int:
         """The number of its threads; 0 if that is not told."""
         fields = self._fields()
@@ -330,6 +348,9 @@ class Process:
     @property
     def open_files(self) -> Iterator[str]:
         """The paths of the files that it has open; none if it is gone, or another user's."""
+        yield from (path for path, _ in self._opened())
+
+    def _opened(self) -> Iterator[tuple[str, os.stat_result]]:
         folder = f"{self.PLACE}/{self.pid}/fd"
         try:
             numbers = os.listdir(folder)  # noqa: PTH208 - no path objects for what is read for every process
@@ -337,7 +358,8 @@ class Process:
             return
         for number in numbers:
             with contextlib.suppress(OSError):  # closed meanwhile
-                yield os.readlink(f"{folder}/{number}")  # noqa: PTH115
+                link = f"{folder}/{number}"
+                yield os.readlink(link), os.stat(link)  # noqa: PTH115, PTH116
 
     @classmethod
     def numbers_are_own(cls) -> bool:

@@ -6,6 +6,7 @@ a fault anywhere. What the reference refuses is left out, as is that of which it
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 import time
@@ -54,6 +55,9 @@ _DRAWN, _DRAWN_CLOSELY = 3, 12  # inputs more at each of the extents that are tr
 _ONE_OF = 8
 _UNTIMED = 0.4  # of the time, for results before anything is timed
 _ODD_TIMES = 4.0
+_LEAST_S = 5.0  # of several calls where no time is left: they may compile, on a busy machine
+_HANGS = 0.25  # of the first call's limit, or twice as long as that took, which may compile
+_CALLS_TO_TELL = 25  # before a race and in it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +152,10 @@ class _NoQuestionError(Exception):
     """The reference refuses some inputs, or gives no result that can be compared."""
 
 
+class OutOfTimeError(Exception):
+    """What is still to be done takes longer than the time that is left."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """What is asked: two targets, the function that is right, the forms of their inputs, and the limits."""
@@ -209,6 +217,8 @@ class Examination:
     def __init__(self, question: Question, sides: Sides) -> None:
         self.question, self._sides = question, sides
         self.tried, self.refused, self.used = Counter[str](), list[str](), ""
+        self._left_out: dict[str, None] = {}
+        self._first_s, self._longest_s, self._end = math.inf, 0.0, math.inf
         self._rng = random.Random(secrets.randbits(64))
 
     def fault(self, inputs: Inputs, *more: Inputs, times: float = 0.0) -> Fault | None:
@@ -234,13 +244,28 @@ class Examination:
 
         if any(right(call, as_list(result)) is not None for call, result in enumerate(own.results)):
             raise _NoQuestionError("the reference is not right by its own result in higher precision")
-        found = fault_of(self._sides.by_name["candidate"].run(drawn), own, right)
+        found = fault_of(self.candidate_block(drawn, is_timed=not more), own, right)
         return None if found is None else _fault(found, inputs)
+
+    def candidate_block(self, drawn: Sequence[Arguments], *, is_timed: bool = True) -> BlockResult:
+        """The candidate's block of one call, or of calls that take a known time; others have the time that is left."""
+        begin = time.monotonic()
+        least_s = _HANGS * self.question.limits.call_s if is_timed else max(_LEAST_S, self._end - begin)
+        found = self._sides.by_name["candidate"].run(drawn, max(least_s, 2 * self._first_s))
+        self._first_s = time.monotonic() - begin if self._first_s == math.inf else self._first_s
+        return found
+
+    def check_time(self) -> None:
+        """Raise `OutOfTimeError` if no race fits into the time that is left."""
+        if 2 * self._longest_s > max(_LEAST_S, self._end - time.monotonic()):
+            needed = f"about {math.ceil(_CALLS_TO_TELL * self._longest_s)} s would decide"
+            raise OutOfTimeError(f"a call with its judgement takes {self._longest_s:.3g} s: {needed}")
 
     @property
     def told(self) -> tuple[str, ...]:
-        """What was tried, in words, with how often."""
-        return tuple(f"{what}: {count}" for what, count in self.tried.items())
+        """What was tried, in words, with how often, and what the time was too short for."""
+        left_out = (f"no time for {what}" for what in self._left_out.keys() - self.tried.keys())
+        return (*(f"{what}: {count}" for what, count in self.tried.items()), *sorted(left_out))
 
     def before_times(self) -> Fault | None:
         """The first fault on inputs that are not timed, at small extents; none are begun when their time is over.
@@ -248,30 +273,40 @@ class Examination:
         It begins when the inputs of the question have been tried, after the start of the processes.
         """
         seconds = (self.question.seconds - self.question.race_seconds) / len(self.question.forms)
-        return next(filter(None, (self._fault_at(form, seconds) for form in self.question.forms)), None)
+        fault = next(filter(None, (self._fault_at(form, seconds) for form in self.question.forms)), None)
+        self._end = max(self._end, time.monotonic() + self.question.race_seconds)  # one call may have taken far longer
+        return fault
 
     def _fault_at(self, form: Form, seconds: float) -> Fault | None:
         asked = Inputs(form, form.extents, secrets.randbits(62))
+        self.check_time()
         try:
             fault = self.fault(asked)
         except _NoQuestionError as error:
             raise TargetError(f"the reference, at {asked.shape}: {error}") from error
         self.tried["as asked"] += 1
+        begin, call_s = time.monotonic(), 0.0
+        end, self._end = begin + seconds, min(self._end, begin + self.question.seconds)
         if fault is not None:
             return self._smallest(fault, asked)
         self._sides.begin_twin()  # beside what follows
-        end = time.monotonic() + seconds
         for what, *inputs in self._beside(asked):
-            if time.monotonic() > end:
-                break
-            if fault := self._fault_of(what, *inputs):
+            if time.monotonic() + len(inputs) * call_s > end:
+                self._left_out[what] = None
+            elif fault := self._fault_of(what, *inputs):
                 return self._smallest(fault, *inputs)
+            call_s = call_s or time.monotonic() - begin  # of the second one at these extents
+            self._longest_s = max(self._longest_s, call_s)
         return None
 
     def fault_between(self, inputs: Sequence[Inputs]) -> Fault | None:
         """The fault of a block between timed ones, which is judged as they are; inputs of their own may be refused."""
         drawn = [each.made(self.question.device) for each in inputs]
-        own, found = (self._sides.by_name[name].run(drawn) for name in ("reference", "candidate"))
+        own = self._sides.by_name["reference"].run(drawn)
+        found = self.candidate_block(drawn, is_timed=inputs[0].is_as_asked)
+        if found.kind == "hung" and not inputs[0].is_as_asked:
+            what = f"{len(drawn)} calls between timed calls, at {inputs[0].shape}"
+            raise OutOfTimeError(f"of {what}: {found.refused}; more seconds would tell")
         self.tried["refused by the reference" if own.refused else "between timed calls"] += 1
         fault = None if own.refused else self.timed_fault(inputs[0], drawn, found, own)
         return None if fault is None or self._may_be_refused(fault, inputs[0]) else fault
@@ -298,7 +333,9 @@ class Examination:
         Values, shapes and layouts come in turn, so that some of each are tried where the time is short.
         """
         form = asked.form
-        yield "the same again, in part", asked, *(replace(asked, values=each) for each in RENEWED), asked
+        renewed = [replace(asked, values=each) for each in RENEWED]
+        yield "the same again, in part", renewed[0]
+        yield "the same again, in one block", asked, *renewed, asked
         sorts: dict[str, list[dict[str, Any]]] = {
             "shapes": [{"extents": extents} for extents in dict.fromkeys(shapes_near(form.extents))],
             "sorts of values": [{"values": values} for values in VALUES if asked.has_floats],
@@ -318,7 +355,7 @@ class Examination:
         found = {inputs.extents: fault}
 
         def wrong(extents: tuple[int, ...], closely: bool) -> bool:
-            if time.monotonic() > end:
+            if time.monotonic() > self._end:  # no race follows
                 return False
             drawn = range(_DRAWN_CLOSELY if closely else _DRAWN)
             block = inputs, *more, *(replace(inputs, seed=secrets.randbits(62)) for _ in drawn)
@@ -332,7 +369,6 @@ class Examination:
 
         if fault.kind in ("hung", "ended", "memory", "start"):
             return fault
-        end = time.monotonic() + self.question.race_seconds  # no race follows
         return found[smallest(inputs.extents, wrong)]
 
     def timed_fault(

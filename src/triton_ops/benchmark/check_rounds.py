@@ -25,7 +25,7 @@ from functools import partial
 
 from triton_ops.backend import Arguments
 from triton_ops.benchmark.check_inputs import Inputs, inputs_near
-from triton_ops.benchmark.check_results import Examination, Fault
+from triton_ops.benchmark.check_results import Examination, Fault, OutOfTimeError
 from triton_ops.benchmark.trial import BlockResult, Sides
 from triton_ops.exceptions import TargetError
 from triton_ops.timing import Arm, DuelOutcome, DuelPolicy, HostTimer, Interval, Pace, Rounds, Sampler
@@ -37,6 +37,8 @@ _BLOCK_MS, _BLOCK_MS_ON_GPU, _MOST_BLOCK_MS, _MOST_CALLS = 6.0, 1.0, 150.0, 256
 _FIRST_BLOCKS, _ECHOES = 3, 4
 _BESIDE = 1.1  # of the calls' time: a larger one with what passes outside of them is not to be believed
 _MOST_BETWEEN = 6  # rounds, from a block that is not timed to the next
+_LONG_MS, _FEW, _BY_FAR = 400.0, 2, math.log(2)  # of long calls two rounds tell if each takes twice as long
+_GRACE_S = 10.0  # of a race whose least rounds take longer than its time
 
 
 class FaultError(Exception):
@@ -75,11 +77,18 @@ class Race:
     @property
     def verdict(self) -> str:
         """The answer: faster, slower, same or undecided."""
+        if self.is_few and self.gain.high > -_BY_FAR:
+            return "undecided"
         if self.outcome.verdict == "faster":  # the first of the duel, the reference
             return "slower"
         if self.outcome.verdict == "slower":
             return "undecided" if self.may_gain_outside else "faster"
         return "same" if max(abs(self.gain.low), abs(self.gain.high)) <= ZONE else "undecided"
+
+    @property
+    def is_few(self) -> bool:
+        """Tell rounds of long calls that are too few for any verdict but one that is plain."""
+        return self.rounds < DuelPolicy.LEAST_ROUNDS
 
     @property
     def may_gain_outside(self) -> bool:
@@ -128,17 +137,25 @@ class TimedRounds:
         self._calls, self._echo_ns, self._moved_bytes = 1, 0, asked.nbytes
 
     def run(self, seconds: float) -> Race:
-        """The outcome after some seconds at most; `FaultError` at the first wrong result."""
-        self._calibrate()
+        """The outcome after some seconds at most; `FaultError` at the first wrong result.
+
+        At least six rounds are run, or two of long calls. `OutOfTimeError` where even these take far too long.
+        """
+        self._judge.check_time()
+        end = time.monotonic() + seconds
+        self._end = end + seconds + _GRACE_S
+        is_long = self._calibrate()
+        self._due += _FEW if is_long else 0
         first, second, twin = (Arm(Sampler.of_taken(partial(self._taken, name), self._calls)) for name in Sides.NAMES)
         arms = first, second, twin
         rounds, _ = Rounds.guarded(HostTimer(), self._device, rng=random.Random(secrets.randbits(64)))
-        end = time.monotonic() + seconds
         while True:
-            left_s = end - time.monotonic()
-            policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=left_s, zone=ZONE, chance=_CHANCE)
+            left_s, few = end - time.monotonic(), is_long and not arms[0].visits
+            policy = DuelPolicy(
+                checkpoints=(_FEW,) if few else _CHECKPOINTS, seconds=left_s, zone=ZONE, chance=_CHANCE)  # fmt: skip
             race = self._race(rounds.duel(arms, policy), arms)
-            if not race.may_gain_outside or race.rounds >= _CHECKPOINTS[-1] or time.monotonic() > end:
+            more = race.verdict == "undecided" if few else race.may_gain_outside and race.rounds < _CHECKPOINTS[-1]
+            if not more or time.monotonic() > end:
                 self._check()
                 return race
 
@@ -150,19 +167,26 @@ class TimedRounds:
             len(arms[0].visits), self._moved_bytes, self._calls_alone,
         )  # fmt: skip
 
-    def _calibrate(self) -> None:
-        """Find the number of calls in a block, and what a block costs without them; blocks look as they do later."""
+    def _calibrate(self) -> bool:
+        """Find the number of calls in a block, and what a block costs without them; blocks look as they do later.
+
+        Gives whether one call is longer than a block, so that nothing more is to be found out.
+        """
         call_ms = dict.fromkeys(Sides.NAMES, math.inf)
         for _ in range(_FIRST_BLOCKS):
             self._first_block()
             for name, ((wall_ns, calls_ns),) in self._times.items():
                 block_ns = calls_ns if self._calls_alone else max(wall_ns - self._echo_ns, 1e3)
                 call_ms[name] = min(call_ms[name], block_ns / self._calls / 1e6)
+            if self._calls == 1 and max(call_ms.values()) > _LONG_MS:
+                break
             wanted = min(self._block_ms / min(call_ms.values()), _MOST_BLOCK_MS / max(call_ms.values()))
             fitting = self._arena_bytes // self._call_bytes
             self._calls = max(1, min(math.ceil(wanted), _MOST_CALLS, fitting))
-        self._first_block()
+        else:
+            self._first_block()
         self._times.clear()
+        return max(call_ms.values()) > _LONG_MS
 
     def _first_block(self) -> None:
         """A block whose times include what it costs without calls, which is found out after it."""
@@ -198,6 +222,8 @@ class TimedRounds:
             self._turns[name] += 1
             if self._turns[name] > self._turn:
                 self._check()
+                if time.monotonic() > self._end:
+                    raise OutOfTimeError("its calls take longer in the race than before it: more seconds would tell")
                 self._turn = self._turns[name]
                 self._between()
                 self._renew()
@@ -209,7 +235,8 @@ class TimedRounds:
     def _time_ns(self, name: str) -> tuple[float, float]:
         """The time of the block on a side, as a whole and with its calls."""
         with self._pace.stretch():  # results are judged outside, which counts as rest
-            done = self._sides.by_name[name].run(self._block)
+            run = self._judge.candidate_block if name == "candidate" else self._sides.by_name[name].run
+            done = run(self._block)
         if done.refused:
             if name == "candidate" and (fault := self._judge.timed_fault(self._asked, self._block, done, done)):
                 raise FaultError(fault)

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 from triton_ops.backend import Arguments, FunctionKernel, Operation
 from triton_ops.base import Host, require
 from triton_ops.benchmark.check_inputs import Form, Inputs, plain_names
-from triton_ops.benchmark.check_results import Examination, Fault, Question, arena_bytes
+from triton_ops.benchmark.check_results import Examination, Fault, OutOfTimeError, Question, arena_bytes
 from triton_ops.benchmark.check_rounds import FaultError, Race, TimedRounds
 from triton_ops.benchmark.timing import measuring
 from triton_ops.benchmark.trial import Sides, TrialLimits
@@ -37,6 +37,7 @@ Verdict: TypeAlias = Literal["wrong", "suspect", "faster", "slower", "same", "un
 _LEAST_SHARE = 0.5  # of the time that moving inputs and outputs takes: nothing is faster by so much
 _FEW = 1 << 22  # elements: for fewer, threads that wait for one another cost more than they save
 _TOLD = 5
+_FIRST_S = 60.0  # and three times all the time: a first call may compile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +93,8 @@ class Check:
             return f"{candidate} is wrong: {self.fault}; compared with {self.verified}"
         if self.suspicion:
             return f"{candidate} is right, and not to be believed: {'; '.join(self.suspicion)}"
-        assert self.speedup is not None
+        if self.speedup is None:
+            return f"{candidate} is not told from {reference}: {self.needed}"
         times = f"{self.speedup.centre:.3g} times as fast ({self.speedup.low:.3g} to {self.speedup.high:.3g})"
         how = {"same": "as fast as", "undecided": "not told from"}.get(self.verdict, f"{self.verdict} than")
         return f"{candidate} is {how} {reference}: {times}" + (f"; {self.needed}" if self.needed else "")
@@ -122,6 +124,8 @@ def what_decides(races: Sequence[Race], seconds: float) -> str:
     if not open_ones:
         return "it differs at some shapes only: check these alone"
     widest = max(open_ones, key=lambda race: race.gain.margin)
+    if fewest := min((race.rounds for race in open_ones if race.is_few), default=0):
+        return f"{fewest} rounds are too few: more seconds would tell"
     if widest.may_gain_outside and not widest.calls_alone:
         return "its calls alone are not told to be faster, and what it gains outside of them does not count"
     if widest.may_gain_outside:
@@ -167,7 +171,7 @@ def check(
         device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then the operation.
         tolerance: How far results may be from the right ones, as for `tune`.
         check: The caller's own comparison in place of the rule, as for `tune`.
-        seconds: About how long it may take, beside the start of processes and what long calls need.
+        seconds: About how long it may take, beside the start of processes, the first call and one that is under way.
         memory_bytes: The most memory of the candidate's process; None is no limit.
         wait: Whether to wait while another process measures on the same GPU.
 
@@ -180,7 +184,7 @@ def check(
     """
     seconds = float(SettingsError.checked("seconds", seconds))
     asked = _Asked(_target(candidate), _target(against), Arguments.given(args, kwargs), tuple(shapes), dtype, arrays)
-    limits = TrialLimits(memory_bytes=memory_bytes)
+    limits = TrialLimits(call_s=_FIRST_S + 3 * seconds, memory_bytes=memory_bytes)
     question = replace(asked.question(device, tolerance, as_callable("check", check)), limits=limits, seconds=seconds)
     with measuring(question.device, wait) as notes, _few_threads(question), Sides(question.side) as sides:
         answer = _answer(question, sides, asked.names)
@@ -304,18 +308,22 @@ def _few_threads(question: Question) -> Iterator[None]:
 
 def _answer(question: Question, sides: Sides, names: tuple[str, str]) -> Check:
     examination = Examination(question, sides)
-    fault = examination.before_times()
-    races: list[Race] = []
+    fault, races, needed = None, list[Race](), ""
     try:
+        fault = examination.before_times()
         races = [] if fault else _races(question, examination, sides)
     except FaultError as error:
         fault = error.fault
+    except OutOfTimeError as error:
+        needed = str(error)
     verified = f"the reference in {examination.used}" if examination.used else "the reference as it is"
     facts: dict[str, Any] = {
         "names": names, "tried": examination.told, "refused": tuple(examination.refused[:_TOLD]), "verified": verified,
     }  # fmt: skip
     if fault is not None:
         return Check(verdict="wrong", fault=fault, **facts)
+    if needed:
+        return Check(verdict="undecided", needed=needed, **facts)
     pairs = list(zip(question.forms, races, strict=True))
     doubts = tuple(doubt for pair in pairs for doubt in suspicions(*pair, question.device))
     verdict, whole = over_all(races)
@@ -344,10 +352,10 @@ def _races(question: Question, examination: Examination, sides: Sides) -> list[R
 
     sides.begin_twin()
     races = [race(form) for form in question.forms]
-    if not any(each.verdict in ("faster", "slower") for each in races):
+    if not any(each.verdict in ("faster", "slower") and not each.is_few for each in races):
         return races
     sides.change()
-    return [each.joined(race(form)) for form, each in zip(question.forms, races, strict=True)]
+    return [each if each.is_few else each.joined(race(form)) for form, each in zip(question.forms, races, strict=True)]
 
 
 def suspicions(form: Form, race: Race, device: str) -> Iterator[str]:

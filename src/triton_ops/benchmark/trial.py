@@ -26,7 +26,7 @@ from triton_ops.base import OwnFile, escaped
 from triton_ops.benchmark import trial_child as child
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError
-from triton_ops.processes import Reader, Surroundings, WorkerLostError, WorkerProcess
+from triton_ops.processes import Reader, Surroundings, WorkerLostError, WorkerProcess, held_bytes
 from triton_ops.typed import TypedTarget
 
 with contextlib.suppress(ImportError):  # not on Windows, where no process is started
@@ -46,8 +46,8 @@ _LEAST_BYTES = 1 << 30  # for a process with torch
 class TrialLimits:
     """The limits of a trial process.
 
-    `start_s` is for its start and for the import of the candidate, `call_s` for one block, of which the first may
-    compile the candidate; `memory_bytes` is the most that it may allocate, and None half of what is free.
+    `start_s` is for its start and for the import of the candidate, `call_s` for one block as a whole, of which the
+    first may compile the candidate; `memory_bytes` is the most that it may allocate, and None half of what is free.
     """
 
     start_s: float = 60.0
@@ -114,14 +114,14 @@ class TrialProcess:
         """What this system cannot keep from the candidate, in words; known after the first block."""
         return self._own.lacking
 
-    def run(self, calls: Sequence[Arguments]) -> BlockResult:
+    def run(self, calls: Sequence[Arguments], limit_s: float = math.inf) -> BlockResult:
         """The block of these calls; what the candidate does raises nothing here.
 
-        A process that was lost is started again.
+        A process that was lost is started again. The block has `limit_s`, and no more than its process's limit.
         """
         try:
             with TorchDevice(self._device).current():
-                return self._own.block(calls)
+                return self._own.block(calls, limit_s=limit_s)
         except _RefusedError as error:
             return error.result
 
@@ -195,9 +195,10 @@ class _Confined:
             files=(*self._inputs.files, *self._results.files),
         )  # fmt: skip
         self._undo.callback(self._process.kill)
+        free_bytes = TorchDevice(self._device).free_bytes
+        self._free_bytes, self._most_bytes = free_bytes, self._limits.memory_bytes or max(free_bytes // 2, _LEAST_BYTES)
         self._task = child.Task(
-            candidate=self._candidate, device=self._device, outputs=self._outputs,
-            memory_bytes=self._limits.memory_bytes or max(TorchDevice(self._device).free_bytes // 2, _LEAST_BYTES),
+            candidate=self._candidate, device=self._device, outputs=self._outputs, memory_bytes=self._most_bytes,
             arenas=(self._inputs.passed, self._results.passed), arena_bytes=self._size, imports=self._imports,
             surroundings=Surroundings.here(),
         )  # fmt: skip
@@ -209,9 +210,12 @@ class _Confined:
             self._process = None
             self._undo.close()
 
-    def block(self, calls: Sequence[Arguments], way: Literal["call", "hold", "echo"] = "call") -> BlockResult:
+    def block(
+        self, calls: Sequence[Arguments], way: Literal["call", "hold", "echo"] = "call", *, limit_s: float = math.inf
+    ) -> BlockResult:
         """A block of calls; `_RefusedError` where it has no results."""
         process = self._ready()
+        self._end_s = time.monotonic() + min(limit_s, self._limits.call_s)
         layout = child.Layout(self._place, self._size)
         try:
             question = child.Block([call.map(layout.leaf, self._place.holds) for call in calls], way)
@@ -236,6 +240,7 @@ class _Confined:
         results = self._results_of(done, len(calls), used) if way == "call" else ()
         # After an echo, too, so that it differs from other blocks in the calls alone.
         seen = self._asked("look", child.Seen)
+        self._watch()  # short blocks are not looked at before
         process.pause(True)
         if way != "call":
             return BlockResult(wall_ns=wall_ns)
@@ -261,9 +266,12 @@ class _Confined:
         """The answer to a question; `_RefusedError` if it is refused, or the child is lost, which is then ended."""
         assert self._process is not None
         starts = isinstance(question, child.Task)
-        limit_s, step = (self._limits.start_s, "start") if starts else (self._limits.call_s, "block")
+        left_s = self._limits.start_s if starts else max(1, math.ceil(self._end_s - time.monotonic()))
+        step = "start" if starts else "block"
         try:
-            answer = self._process.ask(question, limit_s, {}, step, lambda each: isinstance(each, kind | child.Refused))
+            answer = self._process.ask(
+                question, left_s, {}, step, lambda each: isinstance(each, kind | child.Refused), self._watch,
+            )  # fmt: skip
         except WorkerLostError as error:
             self.end()
             raise _RefusedError(str(error), "start" if starts else "hung" if error.hung else "ended") from error
@@ -275,6 +283,16 @@ class _Confined:
             ended = answer.lost and _MISALIGNED not in answer.text
             raise _RefusedError(answer.text, "start" if starts else "ended" if ended else answer.kind)
         return answer  # type: ignore[no-any-return]
+
+    def _watch(self) -> None:
+        """End the child if its processes have too much memory together, which no limit of each of them counts."""
+        if self._place.on_gpu or self._process is None:
+            return
+        # By whomever, since the look at processes takes 10 ms.
+        taken = self._free_bytes - TorchDevice(self._device).free_bytes
+        if taken > self._most_bytes and held_bytes(self._process.pid) > self._most_bytes + 2 * self._size:
+            self.end()
+            raise _RefusedError(f"its processes took more than {self._most_bytes:,} bytes together", "memory")
 
     def _results_of(self, done: child.Done, count: int, used: int) -> tuple[Any, ...]:
         try:

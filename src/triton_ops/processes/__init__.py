@@ -8,6 +8,7 @@ with lazy_face(__name__):
     from triton_ops.processes.child import Surroundings as Surroundings
     from triton_ops.processes.child import TerminatedError as TerminatedError
     from triton_ops.processes.child import Threads as Threads
+    from triton_ops.processes.child import held_bytes as held_bytes
     from triton_ops.processes.child import import_heavy as import_heavy
     from triton_ops.processes.child import strays as strays
     from triton_ops.processes.fork_server import ForkedProcess as ForkedProcess

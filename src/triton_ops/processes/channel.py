@@ -26,15 +26,16 @@ from typing import Any, NamedTuple
 
 from triton_ops.base import OwnFile
 
-_LOOK_S = 0.5  # between two looks at the clock while something is waited for
+_LOOK_S, _WATCH_S = 0.5, 0.05  # between two looks at the clock, and at what is watched, while something is waited for
 _MOST_S = 1.0  # that count between two looks; on a busy machine a look comes late
 
 
 class AwakeClock:
-    """Seconds in which this process ran since the clock was made."""
+    """Seconds in which this process ran since the clock was made; `watch` is called at each look at it."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, watch: Callable[[], object] | None = None) -> None:
+        self._clock, self._watch = clock, watch or (lambda: None)
+        self._look_s = _WATCH_S if watch else _LOOK_S
         self._last = clock()
         self._seconds = 0.0
 
@@ -55,9 +56,10 @@ class AwakeClock:
 
         `ready` itself waits, for as many milliseconds as it is given at most.
         """
-        while not ready(1e3 * max(0.0, min(until - self.now(), _LOOK_S))):
+        while not ready(1e3 * max(0.0, min(until - self.now(), self._look_s))):
             if self.now() >= until:
                 return False
+            self._watch()
         return True
 
 

@@ -242,6 +242,16 @@ def members(mark: str) -> set[int]:
     return {pid for pid in pids if not Process(pid).ended}
 
 
+def held_bytes(group: int) -> int:
+    """The memory that the processes of a group hold together; 0 where the system does not tell it. It takes 10 ms."""
+    held: dict[object, int] = {}
+    for pid in _own_processes():
+        with contextlib.suppress(ProcessLookupError):
+            for what, size in Process(pid).memory if os.getpgid(pid) == group else ():
+                held[what] = max(size, held.get(what, 0))
+    return sum(held.values())
+
+
 def _own_processes() -> list[int]:
     if not Process.numbers_are_own():
         return []

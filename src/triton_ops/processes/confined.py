@@ -4,9 +4,10 @@ The filter of system calls is that of Linux, seccomp(2), and the rules for files
 landlock(7), from Linux 5.13 on. Both need no rights, hold for threads and processes that start later, and cannot be
 taken off. Files stay readable: those of the user can be read by code that the user's lint or check runs.
 
-Where both hold, the code opens no socket, changes no mode, owner or time of a file, reads and changes no memory and no
-descriptor of a process that is not confined with it, sends it no signal, and changes neither its priority, its CPUs and
-its limits nor the clock. What it starts stays in its process group, so that one signal reaches all of it.
+Where both hold, the code opens no socket, makes no memory that outlives it, changes no mode, owner or time of a file,
+reads and changes no memory and no descriptor of a process that is not confined with it, sends it no signal, and changes
+neither its priority, its CPUs and its limits nor the clock. What it starts stays in its process group, so that one
+signal reaches all of it.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ _VARIABLES = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ", setting
 _FAMILIES = ("LC_", "PYTHON", "TRITON_")
 # By machine: the number of the architecture in linux/audit.h, that of seccomp; then those of
 # - socket, ptrace, process_vm_readv, process_vm_writev, setpriority, ioprio_set, and settimeofday, clock_settime,
-#   adjtimex and clock_adjtime, which set clocks;
+#   adjtimex and clock_adjtime, which set clocks; shmget, semget, msgget and mq_open, whose objects outlive processes;
 # - sched_setparam, sched_setscheduler, sched_setaffinity, sched_setattr and prlimit64, of another process;
 # - setsid and setpgid; chmod, fchmod, fchmodat, chown, fchown, lchown, fchownat, utime, utimes, futimesat, utimensat
 #   and six for extended attributes, for which Landlock has no rule: aarch64 lacks some.
 _MACHINES = {
     "x86_64": (
-        0xC000003E, 317, (41, 101, 310, 311, 141, 251, 164, 227, 159, 305), (142, 144, 203, 314, 302),
+        0xC000003E, 317, (41, 101, 310, 311, 141, 251, 164, 227, 159, 305, 29, 64, 68, 240), (142, 144, 203, 314, 302),
         (112, 109, 90, 91, 268, 92, 93, 94, 260, 132, 235, 261, 280, 188, 189, 190, 197, 198, 199),
     ),
     "aarch64": (
-        0xC00000B7, 277, (198, 117, 270, 271, 140, 30, 170, 112, 171, 266), (118, 119, 122, 274, 261),
-        (157, 154, 52, 53, 55, 54, 88, 5, 6, 7, 14, 15, 16),
+        0xC00000B7, 277, (198, 117, 270, 271, 140, 30, 170, 112, 171, 266, 194, 190, 186, 180),
+        (118, 119, 122, 274, 261), (157, 154, 52, 53, 55, 54, 88, 5, 6, 7, 14, 15, 16),
     ),
 }  # fmt: skip
 _EVERYWHERE = (425, 438)  # io_uring_setup, which opens sockets too, and pidfd_getfd, which takes those of others

@@ -270,19 +270,20 @@ class WorkerProcess:
 
     def ask(
         self, question: Any, whole_s: float, limits_s: Mapping[str, float], step: str,
-        fits: Callable[[Any], bool] = lambda _: True,
+        fits: Callable[[Any], bool] = lambda _: True, watch: Callable[[], object] | None = None,
     ) -> Any:  # fmt: skip
         """The worker's answer to a question, which is pickled; seconds in which this process was paused do not count.
 
         It must be there after `whole_s` seconds; `limits_s` has the seconds for each step that has a limit of its own,
         and under an empty text for each other step. An infinite one is of a step in which others are waited for, whose
         seconds do not count. The worker is at `step` until it announces another. `fits` tells whether a message answers
-        the question: the code that is tried may have written it.
+        the question: the code that is tried may have written it. `watch` is called 20 times a second; what it raises is
+        raised.
 
         Raises:
             WorkerLostError: The worker died, did not answer in time, or wrote what is no answer and was killed.
         """
-        clock = AwakeClock()
+        clock = AwakeClock(watch=watch)
         self.step = step
         self._send(question, clock, whole_s)
         since_s = 0.0

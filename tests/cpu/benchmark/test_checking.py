@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from triton_ops import Check, check
 from triton_ops.backend import Arguments
+from triton_ops.benchmark import check_results
 from triton_ops.benchmark.check_inputs import Form
 from triton_ops.benchmark.check_results import Fault, as_spread, fault_of
 from triton_ops.benchmark.check_rounds import Race
@@ -46,6 +48,7 @@ def scaled_(x, by):
 """
 CANDIDATES = """
 import os
+import time
 
 import numpy as np
 
@@ -87,6 +90,30 @@ def changes(x):
 
 def doubled(x):
     return x + x
+
+def long(x):
+    time.sleep(1)
+    return right(x)
+
+def longer(x):
+    time.sleep(3)
+    return right(x)
+
+def long_and_wrong(x):
+    time.sleep(1)
+    return 0 * x
+
+def hangs_on_others(x):
+    time.sleep(0 if x.shape == (40, 96) else 600)
+    return right(x)
+
+calls = 0
+
+def hangs_between(x):
+    global calls
+    calls += 1
+    time.sleep(0 if calls < 100 or x.shape == (40, 96) else 600)
+    return right(x)
 """
 OF_TORCH = """
 import torch
@@ -231,7 +258,7 @@ def test_a_nan_may_spread_and_may_not_be_lost(library):
 
 def race(
     low, high, *, needed=0.02, outside=0.0, in_calls=None, reference_ms=1.0, candidate_ms=1.0, moved_bytes=0,
-    calls_alone=False,
+    calls_alone=False, rounds=12,
 ):  # fmt: skip
     """A race whose gain of the candidate has this interval, and that in its calls one of no width, else the same."""
     centre = (low + high) / 2
@@ -239,7 +266,7 @@ def race(
     outcome = DuelOutcome(verdict, Interval(-centre, -high, -low), Interval(0, -0.005, 0.005), needed)
     out = Interval(outside, outside, outside)
     calls_gain = Interval(centre, low, high) if in_calls is None else Interval(in_calls, in_calls, in_calls)
-    return Race(outcome, reference_ms, candidate_ms, out, calls_gain, 8, 12, moved_bytes, calls_alone)
+    return Race(outcome, reference_ms, candidate_ms, out, calls_gain, 8, rounds, moved_bytes, calls_alone)
 
 
 def test_a_race_answers_for_the_candidate():
@@ -387,6 +414,53 @@ def test_a_right_candidate_that_is_faster_is_seen_and_one_that_refuses_shapes_is
     assert found.verdict in ("faster", "undecided")  # a busy machine may leave it open
     assert found.speedup.centre > 2
     assert any("only whole tiles" in text for text in found.refused)
+
+
+@pytest.mark.processes
+def test_a_candidate_of_long_calls_is_slower_after_few_rounds(files):
+    found = asked("long", seconds=2)
+    assert (found.verdict, found.shapes[0].rounds, found.shapes[0].calls) == ("slower", 2, 1)
+    assert "no time for the same again, in one block" in found.tried
+
+
+@pytest.mark.processes
+def test_what_no_time_is_left_for_is_said_and_what_would_decide(files):
+    found = asked("longer", seconds=1)
+    assert (found.verdict, found.shapes, found.speedup) == ("undecided", (), None)
+    assert found.needed.startswith("a call with its judgement takes 3.")
+    assert found.needed.endswith(" s would decide")
+    assert found.needed in str(found)
+    assert {"no time for shapes", "no time for sorts of values", "no time for layouts"} <= {*found.tried}
+
+
+@pytest.mark.processes
+def test_the_search_for_a_small_shape_ends_with_the_time(files, monkeypatch):
+    monkeypatch.setattr(check_results, "_LEAST_S", 0.1)
+    began_s = time.monotonic()
+    found = asked("long_and_wrong", seconds=0.1)
+    assert (found.verdict, found.fault.kind) == ("wrong", "result")
+    assert time.monotonic() - began_s < 60
+
+
+@pytest.mark.processes
+def test_a_call_that_hangs_on_other_inputs_has_its_verdict_by_the_time_of_the_check(files, monkeypatch):
+    monkeypatch.setattr(check_results, "_HANGS", 0.01)
+    found = asked("hangs_on_others", seconds=1)
+    assert (found.verdict, found.fault.kind, found.fault.shape) == ("wrong", "hung", "1x1")
+
+
+@pytest.mark.processes
+def test_calls_between_timed_ones_that_do_not_end_leave_it_undecided(files):
+    found = asked("hangs_between", seconds=0.05)
+    assert (found.verdict, found.fault) == ("undecided", None)
+    assert "calls between timed calls, at " in found.needed
+
+
+def test_few_rounds_tell_a_candidate_that_is_slower_by_far_and_no_other():
+    assert race(-2.0, -1.0, rounds=2).verdict == "slower"
+    assert race(-0.6, -0.5, rounds=2).verdict == race(1.0, 2.0, rounds=2).verdict == "undecided"
+    assert race(0.0, 0.0, rounds=2).verdict == "undecided"
+    assert what_decides([race(-0.6, -0.5, rounds=2)], 20) == "2 rounds are too few: more seconds would tell"
 
 
 def kernels_checked(folder):

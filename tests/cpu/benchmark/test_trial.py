@@ -271,6 +271,27 @@ def test_what_hangs_crashes_or_takes_all_memory_is_told_as_such_and_another_proc
     assert not process._own._process
 
 
+@pytest.mark.parametrize("way", ["shared_maps", "files", "forks"])
+def test_memory_that_no_limit_of_a_process_counts_is_told_as_too_much_and_nothing_is_left(way):
+    with trial(memory_bytes=1 << 30) as process:
+        kind, text = refused(process, f"takes_memory_in_{way}", X)
+        assert (kind, text) == ("memory", "its processes took more than 1,073,741,824 bytes together")
+        assert torch.equal(one(process, "plain", X), X + 1), "another process is started"
+
+
+def test_memory_that_short_calls_leave_taken_is_counted():
+    with trial(memory_bytes=1 << 30) as process:
+        blocks = (asked(process, "takes_memory_in_forks_of_short_calls", X) for _ in range(200))
+        assert next(block for block in blocks if block.refused).kind == "memory"
+
+
+def test_a_block_has_one_limit_for_all_its_steps():
+    with trial() as process:
+        assert one(process, "plain", X).shape == X.shape
+        block = process.run([Arguments(("hangs", X))], 0.5)
+        assert (block.kind, block.refused) == ("hung", "its block did not end within 1 s")
+
+
 def test_a_candidate_that_cannot_be_imported_or_that_is_not_there_is_told_by_its_error():
     for text, told in (
         (f"{HOSTILE.parent / 'hostile_at_import.py'}:run", "planted"),

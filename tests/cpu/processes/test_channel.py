@@ -241,6 +241,20 @@ def test_a_wait_ends_at_the_moment_of_its_limit():
     assert looks == [500.0, 250.0]
 
 
+def test_what_is_watched_is_looked_at_during_a_wait_and_may_end_it():
+    looks, watched = [], []
+
+    def watch():
+        watched.append(1)
+        if len(watched) == 3:
+            raise MemoryError
+
+    clock = AwakeClock(Seconds(), watch)
+    with pytest.raises(MemoryError):
+        clock.wait(looks.append, 100.0)
+    assert looks == [50.0] * 3
+
+
 PATIENCE = Patience(launch_s=4.0, trial_s=20.0)
 
 
