@@ -53,7 +53,7 @@ install: $(READY)  ## Make .venv, if it is not there or older than what it is ma
 # first. Bytecode is made here, with all CPUs, and not bound to the times of the sources: a copy of an environment has
 # other times, and every process would compile a thousand modules of torch again. Some packages hold templates that end
 # in .py and are no Python, so what compileall answers is not asked.
-$(STAMP): WHAT := --group dev --editable '.[cli,gpu,tune,docs]' --editable ./serving
+$(STAMP): WHAT := --group dev --editable '.[cli,gpu,remote,tune,docs]' --editable ./serving
 $(DEMO_STAMP): WHAT := --editable '.[cli,tune,compile]'
 $(EXTRAS_STAMP): WHAT := optuna --editable '.[ray]'
 $(EXTRAS_STAMP): $(EXTRAS)/.beside

@@ -63,7 +63,8 @@ class Lockfile:
     def loads(text: bytes) -> Lockfile:
         """The lockfile in a text; RefusedError if it is none."""
         content = _parsed(text)
-        names = {"kind", "schema_version", "devices", "entries", "checksum"}, {name.rstrip("?") for name in _ENTRY}
+        file = {"kind", "schema_version", "devices", "entries", "signature", "checksum"}
+        names = file, {name.rstrip("?") for name in _ENTRY}
         for what in (*content["entries"], content):
             title = "the file" if what is content else f"the entry {what.get('kernel')} {what.get('label') or ''}"
             rest = _canonical({name: value for name, value in what.items() if name != "checksum"})

@@ -64,7 +64,7 @@ def _compiled(tmp_path_factory):
 def _own_environment(_cache_folders, _compiled, monkeypatch):
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(next(_cache_folders)))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(_compiled))
-    for name in ("EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "SHARED_DIRS", "REPORT"):
+    for name in ("EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "SHARED_DIRS", "TRUSTED_KEYS", "REPORT"):
         monkeypatch.delenv(f"TRITON_OPS_{name}", raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")  # whatever terminal the tests are run in

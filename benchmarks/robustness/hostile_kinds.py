@@ -15,7 +15,6 @@ import msgspec
 from triton_ops import tune
 from triton_ops.backend import operation
 from triton_ops.benchmark import ConfigCache
-from triton_ops.cli.bundle import export_records, import_records
 from triton_ops.cli.cache import _blocks, _facts, _row
 from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.device.calibration import calibration_path
@@ -33,6 +32,7 @@ from triton_ops.records import (
     Run,
     Runs,
 )
+from triton_ops.records.bundle import export_records, import_records
 from triton_ops.records.lock_entry import EntryOrigin as Origin
 from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.records.misses import flush_misses

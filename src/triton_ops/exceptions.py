@@ -243,6 +243,7 @@ class SettingsError(TritonKernelError, ValueError):
 
 _EXTRAS = {
     "cli": ("rich", "typer"), "compile": ("triton",), "mcp": ("mcp",), "ray": ("ray",),
+    "remote": ("cryptography", "fsspec", "s3fs"),
     "torch": ("torch",), "tune": ("numpy", "scipy", "threadpoolctl"),
 }  # fmt: skip
 INSTALL = {package: f"pip install 'triton-ops[{extra}]'" for extra, packages in _EXTRAS.items() for package in packages}

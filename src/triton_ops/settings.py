@@ -3,7 +3,8 @@
 | variable               | meaning                                             | default                           |
 |------------------------|-----------------------------------------------------|-----------------------------------|
 | `TRITON_OPS_CACHE_DIR` | folder of records and run logs; `~` is expanded     | the platform's user cache folder  |
-| `TRITON_OPS_SHARED_DIRS` | further folders of records, only read, in order, `:` between them (Windows: `;`) | none |
+| `TRITON_OPS_SHARED_DIRS` | further folders of records, and URLs of exports; `:` between them (Windows: `;`) | none |
+| `TRITON_OPS_TRUSTED_KEYS` | files of public keys, `:` between them: who may sign what a URL serves | none |
 | `TRITON_OPS_LOCK_DIR`  | folder of the locks by which measurements take turns | `/tmp/triton-ops-UID`             |
 | `TRITON_OPS_EFFORT`    | effort of a tune that names none: expected, race, quick, full, exhaustive | quick       |
 | `TRITON_OPS_ON_MISS`   | tune, race, expected, background, default, error or queue, without a winner | `tune` |
@@ -34,6 +35,7 @@ An explicit argument always wins over the environment.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -62,10 +64,13 @@ _START_FAMILIES = (
     "AMD_", "CUDA_", "GOMP_", "GPU_", "HIP_", "HSA_", "KMP_", "LC_", "LD_", "MALLOC_", "MKL_", "NVIDIA_", "OMP_",
     "OPENBLAS_", "PYTHON", "PYTORCH_", "ROCM_", "ROCR_", "TORCH_", "TORCHINDUCTOR_", "TRITON_", "XDG_",
 )  # fmt: skip
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]+://"
+# Of a URL in a list the host may be followed by a port, whose `:` ends nothing.
+_URL = rf"(?:(?<={os.pathsep})|^)\s*{_SCHEME}[^/]*(?:/[^{os.pathsep}]*)?"
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 _NAMES = (
-    "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "SERVING",
-    "SAME_BITS", "PROGRESS", "FAMILY",
+    "CACHE_DIR", "SHARED_DIRS", "TRUSTED_KEYS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT",
+    "RANKS", "SERVING", "SAME_BITS", "PROGRESS", "FAMILY",
 )  # fmt: skip
 _OPTIONS = ("PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_INSTRUMENTATION_MODE", "TRITON_KERNEL_OVERRIDE")
 ON_MISS = ("tune", "race", "expected", "background", "default", "error", "queue")
@@ -89,6 +94,20 @@ def meant(strange: Iterable[str], known: Collection[str]) -> dict[str, str]:
 def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
     """True if a value can name a file: a text or a path object without a null character, which no name has."""
     return isinstance(value, (str, os.PathLike)) and "\0" not in str(value)
+
+
+def is_url(place: object) -> TypeGuard[str]:
+    """True if a text is a URL, such as `https://host/winners.json`, and no path; a drive's letter is no scheme."""
+    return isinstance(place, str) and "://" in place and re.match(_SCHEME, place) is not None
+
+
+def shown(place: str | os.PathLike[str]) -> str:
+    """A path as it is, and a URL without what may be secret: user and password, query, fragment."""
+    if not is_url(place):
+        return os.fspath(place)
+    scheme, _, rest = place.partition("://")
+    host, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
 def teller_of_cache_dir() -> Callable[[], tuple[object, ...]]:
@@ -393,8 +412,20 @@ def replay() -> Path | None:
 
 def shared_dirs() -> tuple[Path, ...]:
     """Further folders of records, which are only read: those of a site, of an image, or of a package, in this order."""
-    paths = map(str.strip, _text("TRITON_OPS_SHARED_DIRS").split(os.pathsep))
+    paths = map(str.strip, re.sub(_URL, "", _text("TRITON_OPS_SHARED_DIRS")).split(os.pathsep))
     return tuple(expanded(path, "TRITON_OPS_SHARED_DIRS") for path in paths if path)
+
+
+def shared_urls() -> tuple[str, ...]:
+    """URLs of exported records, which are only read and are asked after the folders, in this order."""
+    text = _text("TRITON_OPS_SHARED_DIRS")
+    return tuple(map(str.strip, re.findall(_URL, text))) if "://" in text else ()
+
+
+def trusted_keys() -> tuple[Path, ...]:
+    """The files of the public keys whose signatures are believed."""
+    paths = map(str.strip, _text("TRITON_OPS_TRUSTED_KEYS").split(os.pathsep))
+    return tuple(expanded(path, "TRITON_OPS_TRUSTED_KEYS") for path in paths if path)
 
 
 def report() -> str:

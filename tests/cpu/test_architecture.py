@@ -202,6 +202,7 @@ OPEN_THEMSELVES = {
     "triton_ops.backend.triton_compiler": "a file that nvdisasm reads by name",
     "triton_ops.backend.origins": "installers' lists beside modules that Python imports",
     "triton_ops.ship.verification": "a folder for one tune",
+    "triton_ops.records.sources": "what a URL serves",
     "triton_ops.processes.confined": "the kernel's own file of this process",
     "triton_ops.cli.tour": "a new folder, which stays with its user",
     "triton_ops_torch.backends": "torch's own sources",

@@ -31,7 +31,7 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -422,6 +422,21 @@ class Folder:
             folder.mkdir(exist_ok=True)
         for folder in missing:
             sync_folder(folder.parent)
+
+    def fill(self, files: Iterable[tuple[str, str]]) -> None:
+        """Make it with files, each by name and text, as a whole or not at all; one that is there stays as it is."""
+        import shutil  # no launch makes a folder
+
+        fresh = Path(self.path).with_name(f".{Path(self.path).name}-{os.urandom(8).hex()}")
+        fresh.mkdir()
+        try:
+            for name, text in files:
+                (fresh / name).write_text(text, encoding="utf-8")
+            fresh.rename(self.path)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            if not self.exists:  # else another process was first
+                raise
 
     def check_home(self) -> None:
         """Raise CacheError if it is what stands for the cache folder of a user without a home folder."""

@@ -122,6 +122,7 @@ class Sealed(dict[str, Any]):
     """
 
     CHECKSUM: ClassVar[str] = "checksum"
+    SIGNATURE: ClassVar[str] = "signature"
     TYPES: ClassVar[ForkSafeLock] = ForkSafeLock(threading.RLock)  # held by the thread in which msgspec looks at a type
 
     def __init__(self, content: Mapping[str, Any]) -> None:

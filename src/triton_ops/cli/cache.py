@@ -10,7 +10,8 @@ from typing import Annotated
 from triton_ops import device
 from triton_ops.base import Folder, StoredFile, counted, gain_text
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import RECORDS, Misses, Record, matching, open_store
+from triton_ops.records import RECORDS, Misses, Record, export_records, import_records, matching, open_store
+from triton_ops.settings import is_url, shown
 from triton_ops.terminal import ExitCode, Facts, folder_of, option
 
 ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records
@@ -166,38 +167,41 @@ def path_command(cache_dir: str | None = None) -> Facts:
 
 
 def export_command(
-    file: Annotated[Path, option("FILE", "Where to; an existing file is replaced.")],
+    file: Annotated[str, option("FILE", "Where to, a file or a URL; what is there is replaced.")],
     which: Which = None,
+    sign: Annotated[Path | None, option("--sign", "Sign it by the Ed25519 private key in this file.", "KEY")] = None,
     cache_dir: str | None = None,
 ) -> Facts:
-    """Write records to one file with a checksum."""
+    """Write records to one file with a checksum.
+
+    To a URL such as s3://bucket/winners.json if its kind can be written. What URLs serve is used elsewhere if it is
+    signed.
+    """
     records = matching(which, folder_of(cache_dir))
     if not records:  # an export without records would replace a good file
         raise CacheError(nothing_found(which, cache_dir), hint="`triton-ops cache show` lists what there is")
-    from triton_ops.cli.bundle import export_records  # other commands on a cache need not load it
-
-    count = export_records(records, file)
-    facts = Facts("exported records", {"exported": count, "file": str(file)})
-    text = f"{counted(count, 'record')} to {file}"
-    return facts.lines(text) if StoredFile(file).exists else facts.tell(text)  # stdout may be where the records went
+    count = export_records(records, file, sign)
+    facts = Facts("exported records", {"exported": count, "file": shown(file)})
+    text = f"{counted(count, 'record')} to {shown(file)}"
+    to_stdout = not is_url(file) and not StoredFile(file).exists
+    return facts.tell(text) if to_stdout else facts.lines(text)  # stdout may be where the records went
 
 
 def import_command(
-    file: Annotated[Path, option("FILE", "A file of `cache export`.")],
+    file: Annotated[str, option("FILE", "A file of `cache export`, or its URL.")],
     replace: Annotated[bool, option("--replace", "Replace records that are there for the same key.")] = False,
     cache_dir: str | None = None,
 ) -> Facts:
     """Take in the records of an exported file.
 
     A record that is there for the same key stays, unless --replace is given. A record that this version cannot read
-    is skipped, and a file that was changed after the export is refused whole. Records of other devices are taken,
-    and a line names the device.
+    is skipped, and a file that was changed after the export is refused whole. So is what a URL serves, unless a key of
+    TRITON_OPS_TRUSTED_KEYS has signed it or the URL ends in #sha256= and its digest. Records of other devices are
+    taken, and a line names the device.
     """
     store = open_store(folder_of(cache_dir))
     if not store.writable:
         raise CacheError(f"{folder_of(cache_dir)} cannot be written", hint="name another folder with --cache-dir")
-    from triton_ops.cli.bundle import import_records  # other commands on a cache need not load it
-
     imported = import_records(file, store, replace=replace)
     return Facts("imported records", vars(imported)).lines(
         str(imported),

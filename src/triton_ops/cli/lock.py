@@ -26,13 +26,14 @@ from triton_ops.records import (
     matching,
     updated,
 )
+from triton_ops.settings import shown
 from triton_ops.terminal import ExitCode, Facts, folder_of, option, tell
 from triton_ops.typed import parse_pairs
 
 
 def lock_command(
     which: Which = None,
-    lockfile: Annotated[Path, option("--lockfile", "The lockfile.", "FILE")] = Path(Lockfile.DEFAULT_NAME),
+    lockfile: Annotated[str, option("--lockfile", "The lockfile, or its URL.", "FILE")] = Lockfile.DEFAULT_NAME,
     gpu: Annotated[str | None, option("--gpu", "Only records of the GPU or the CPU of this name.", "NAME")] = None,
     bucket: Annotated[
         list[str] | None, option("--bucket", "How far a winner holds: M=pow2, M=measured@2, …", "EXTENT=RULE")
@@ -58,7 +59,10 @@ def lock_command(
     ] = False,
     same_bits: Annotated[bool, option("--same-bits", "Have calls keep to the classes of the winners' bits.")] = False,
     check: Annotated[bool, option("--check", "Write nothing; exit 5 if the file would change.")] = False,
-    against: Annotated[Path | None, option("--against", "With --check, compare with this lockfile.", "FILE")] = None,
+    against: Annotated[
+        str | None, option("--against", "With --check, compare with this lockfile, or one of a URL.", "FILE")
+    ] = None,
+    sign: Annotated[Path | None, option("--sign", "Sign it by the Ed25519 private key in this file.", "KEY")] = None,
     refresh: Annotated[bool, option("--refresh", "Accept edits by hand and merges: write the checksums anew.")] = False,
     cache_dir: str | None = None,
 ) -> Facts:
@@ -89,7 +93,7 @@ def lock_command(
         unproven=allow_unproven, same_bits=same_bits, also={name: [other] for name, other in names.items()},
     )  # fmt: skip
     if refresh:  # before the file is read, which refuses edits
-        return _refreshed(lockfile)
+        return _refreshed(lockfile, sign)
     # A check writes nothing, and needs no right to lock the folder.
     with nullcontext() if check else Lockfile.editing(lockfile):
         before = Lockfile.read(lockfile, or_empty=not check)
@@ -104,9 +108,10 @@ def lock_command(
             after = _from_records(which, gpu, plan, pinned, cache_dir)
         after = after.without(lambda entry: measured_only and entry.origin.expected)
         if not check:
-            after.write(lockfile)
+            after.write(lockfile, sign)
     differences = changes(before, after)
-    about = {"file": str(lockfile), "entries": len(after.entries), "digest": after.digest}
+    lockfile = shown(lockfile)
+    about = {"file": lockfile, "entries": len(after.entries), "digest": after.digest}
     facts = Facts("lock", {**about, "changes": differences})
     facts.code = ExitCode.CHECK_FAILED if check and differences else ExitCode.DONE
     if after is before:  # there was nothing to compare with
@@ -175,12 +180,12 @@ def _tell_rest(rest: Sequence[LeftOut], entries: Collection[tuple[str, str]]) ->
         tell(f"{number} of {kernel} left out: {reason}")
 
 
-def _refreshed(lockfile: Path) -> Facts:
+def _refreshed(lockfile: str, sign: Path | None) -> Facts:
     with Lockfile.editing(lockfile):
         lock, by_hand = Lockfile.accept_edits(lockfile)
-        lock.write(lockfile)
+        lock.write(lockfile, sign)
     edits = [f"by hand: {entry.kernel} {entry.label} on {entry.device}; ({entry.config})" for entry in by_hand]
-    facts = Facts("lock", {"file": str(lockfile), "entries": len(lock.entries), "by_hand": by_hand})
+    facts = Facts("lock", {"file": lockfile, "entries": len(lock.entries), "by_hand": by_hand})
     return facts.lines(*edits, f"{lockfile}: {_counted(lock)}, checksums written anew")
 
 
@@ -188,7 +193,7 @@ def _counted(lock: Lockfile) -> str:
     return counted(len(lock.entries), "entry")
 
 
-def _summary_line(differences: tuple[LockChange, ...], after: Lockfile, lockfile: Path, check: bool) -> str:
+def _summary_line(differences: tuple[LockChange, ...], after: Lockfile, lockfile: str, check: bool) -> str:
     counts = Counter(change.kind for change in differences)
     text = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "changed", "removed") if counts[kind])
     if check:

@@ -48,6 +48,7 @@ from triton_ops.records import (
     Store,
     may_have_records,
     store_in,
+    unreached,
     winners_of,
 )
 from triton_ops.request import TuneOptions, TuneRequest
@@ -240,6 +241,7 @@ class Ladder:
         nearest = self._nearest(question)
         others = f"the nearest differs in {_said(key.differences(nearest.key))}" if nearest else "none of this kernel"
         passed.append(f"record: none for this problem; {others}")
+        passed += [f"record: {why}" for why in unreached()]
 
     def _found_elsewhere(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
         """Winners of packages, and of problems nearby: the nearest first, and own records before those of packages."""

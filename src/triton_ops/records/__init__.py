@@ -3,6 +3,9 @@
 from triton_ops._faces import lazy_face
 
 with lazy_face(__name__):
+    from triton_ops.records.bundle import export_records as export_records
+    from triton_ops.records.bundle import import_records as import_records
+    from triton_ops.records.bundle import unpacked as unpacked
     from triton_ops.records.lock_entry import EntryOrigin as EntryOrigin
     from triton_ops.records.lock_entry import LockedDevice as LockedDevice
     from triton_ops.records.lock_entry import LockedTiming as LockedTiming
@@ -39,12 +42,18 @@ with lazy_face(__name__):
     from triton_ops.records.run_log import read_head as read_head
     from triton_ops.records.runs import Quarantine as Quarantine
     from triton_ops.records.runs import Runs as Runs
+    from triton_ops.records.signing import signed as signed
+    from triton_ops.records.sources import Fetch as Fetch
+    from triton_ops.records.sources import local_path as local_path
+    from triton_ops.records.sources import write_at as write_at
     from triton_ops.records.store import RECORDS as RECORDS
     from triton_ops.records.store import Codec as Codec
     from triton_ops.records.store import DirectoryStore as DirectoryStore
     from triton_ops.records.store import LayeredStore as LayeredStore
     from triton_ops.records.store import MemoryStore as MemoryStore
     from triton_ops.records.store import Store as Store
+    from triton_ops.records.store import begin_sources as begin_sources
     from triton_ops.records.store import check_kind as check_kind
     from triton_ops.records.store import open_store as open_store
     from triton_ops.records.store import share_records as share_records
+    from triton_ops.records.store import unreached as unreached

@@ -25,13 +25,13 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from triton_ops import settings
+from triton_ops import records, settings
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, cached_property, canonical_json, warn
-from triton_ops.exceptions import LockfileError, SpaceError
+from triton_ops.exceptions import CacheError, LockfileError, SpaceError, TritonKernelError
 from triton_ops.records.lock_entry import EntryOrigin, LockedDevice, LockEntry, OriginKind
 from triton_ops.records.record import Record, with_defaults
 from triton_ops.records.store import check_kind
-from triton_ops.settings import expanded
+from triton_ops.settings import expanded, is_url, shown
 from triton_ops.space import Config, why_not_of_a_file
 from triton_ops.values import Key
 
@@ -49,6 +49,7 @@ def text_of(content: Mapping[str, Any]) -> str:
     lines = ["{", *(f"  {_pair(content, name)}," for name in ("kind", "schema_version"))]
     lines += _block("devices", [f"    {_json(device)}" for device in content["devices"]])
     lines += _block("entries", [_entry(entry) for entry in content["entries"]])
+    lines += [f"  {_pair(content, Sealed.SIGNATURE)},"] if Sealed.SIGNATURE in content else []
     return "\n".join([*lines, f"  {_pair(content, Sealed.CHECKSUM)}", "}"]) + "\n"
 
 
@@ -158,9 +159,11 @@ class Lockfile:
         """The lockfile in a file, as of `loads`, whose error names it; with `or_empty` a missing file is an empty one.
 
         A file that is refused while it changes, or that is put there just then, is read again: some programs write in
-        place, or remove a file before they put another one there. Cost: a file that is refused is watched for 50 ms,
-        and read again for 2 s as long as it changes.
+        place, or remove a file before they put another one there. The path may be a URL, whose content is judged first.
+        Cost: a file that is refused is watched for 50 ms, and read again for 2 s as long as it changes.
         """
+        if is_url(path):
+            return _read_url(path, or_empty=or_empty)
         where = expanded(path)
         until_s, still = time.monotonic() + _BUSY_S, None  # what the file was when nobody had changed it for a while
         while True:
@@ -251,15 +254,19 @@ class Lockfile:
         entries = tuple(entry for entry in self.entries if not leaves(entry))
         return self if entries == self.entries else lock_for(self.devices, entries)
 
-    def write(self, path: str | os.PathLike[str]) -> None:
+    def write(self, path: str | os.PathLike[str], sign: str | os.PathLike[str] | None = None) -> None:
         """Write the lockfile; an existing file is replaced and keeps its permissions. Equal content gives equal bytes.
 
-        What others have written since it was read is replaced too; inside of `editing`, nobody has. LockfileError: the
-        file cannot be written.
+        The path may be a URL, and `sign` names the file of a private key, whose signature the file then has. What
+        others have written since it was read is replaced too; inside of `editing`, nobody has. LockfileError: the file
+        cannot be written. SettingsError: the key cannot be used.
         """
-        target = expanded(path)
-        with LockfileError.when(f"{target} cannot be written", hint="name another file"):
-            NamedFile(target).write(self.text)
+        text = text_of(_contents(self, sign))
+        with LockfileError.when(f"{shown(path)} cannot be written", "name another file", OSError, CacheError):
+            if is_url(path):
+                records.write_at(path, text)
+            else:
+                NamedFile(expanded(path)).write(text)
 
     @staticmethod
     @contextmanager
@@ -268,8 +275,11 @@ class Lockfile:
 
         It holds for those who use it too, as the commands do, in other threads and processes of this machine. The lock
         is that of the file's folder: who holds it edits no other lockfile there. A lock that cannot be had within a
-        minute is a warning.
+        minute is a warning. What a URL serves has no lock.
         """
+        if is_url(path):
+            yield
+            return
         folder = Path(os.path.realpath(Path(path).expanduser())).parent
         with Folder(folder).locked(None, wait_s=_EDITED_S, poll_s=_LOOK_S):
             yield
@@ -348,7 +358,7 @@ def _changes(path: Path, before: tuple[int, ...]) -> bool:
     return True
 
 
-def _contents(lock: Lockfile) -> dict[str, Any]:
+def _contents(lock: Lockfile, sign: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """The lockfile as plain JSON values. It is turned into text and back, since readers take the checksum of that."""
     whole = {"devices": lock.devices, "entries": [entry.in_file for entry in lock.entries]}
     plain = json.loads(canonical_json(msgspec.to_builtins(whole, enc_hook=Config.encode)))
@@ -358,7 +368,18 @@ def _contents(lock: Lockfile) -> dict[str, Any]:
                 del entry[name]
     entries = [Sealed(entry) for entry in plain["entries"]]
     head = {"kind": KIND, "schema_version": SCHEMA_VERSION, "devices": plain["devices"]}
-    return {**head, "entries": entries, Sealed.CHECKSUM: Sealed({**head, "entries": entries})[Sealed.CHECKSUM]}
+    content = {**head, "entries": entries}
+    return Sealed(content if sign is None else records.signed(content, sign))
+
+
+def _read_url(url: str, *, or_empty: bool) -> Lockfile:
+    with LockfileError.when(shown(url), "", CacheError):
+        try:
+            return Lockfile.read(records.local_path(url))
+        except CacheError as error:
+            if or_empty and isinstance(error.__cause__, FileNotFoundError):
+                return Lockfile()
+            raise
 
 
 def _text_in(path: Path) -> bytes:
@@ -399,7 +420,7 @@ def _by_hand(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build(content: Mapping[str, Any]) -> Lockfile:
-    _only(content, {"kind", "schema_version", Sealed.CHECKSUM, "devices", "entries"}, "it")
+    _only(content, {"kind", "schema_version", Sealed.SIGNATURE, Sealed.CHECKSUM, "devices", "entries"}, "it")
     plain = [{name: value for name, value in entry.items() if name != Sealed.CHECKSUM} for entry in content["entries"]]
     for entry in plain:
         _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
@@ -539,7 +560,15 @@ def share_lockfile(path: str | os.PathLike[str]) -> None:
     for it. One that cannot be read is one warning, and counts as empty until it is changed.
 
     Args:
-        path: The lockfile, as `triton-ops lock` writes it. An entry answers on its device only.
+        path: The lockfile, as `triton-ops lock` writes it, or its URL. An entry answers on its device only.
+
+    Cost: a URL is waited for, at most two seconds, unless a copy of it is on this machine. One that cannot be had is a
+    warning.
     """
+    try:
+        path = records.Fetch.begun(path).at_start() if is_url(path) else path
+    except TritonKernelError as error:
+        warn("a package's lockfile is not used: %s", error)
+        return
     where = os.path.abspath(os.fspath(path))  # noqa: PTH100 - text, as the folders of records
     FollowedLockfile.SHARED.setdefault(where, FollowedLockfile(where, "a package's lockfile"))

@@ -27,11 +27,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from triton_ops import settings
-from triton_ops.base import DamagedError, Folder, ForkSafeLock, Sealed, StoredFile, warn
-from triton_ops.exceptions import CacheError, SpaceError
+from triton_ops import records, settings
+from triton_ops.base import DamagedError, Folder, ForkSafeLock, Sealed, StoredFile, warn, warn_once
+from triton_ops.exceptions import CacheError, SpaceError, TritonKernelError
 from triton_ops.records.record import KIND, SCHEMA_VERSION, Record, decode, encode, reader
-from triton_ops.settings import expanded
+from triton_ops.settings import expanded, is_url
 from triton_ops.space import Config
 
 _MOST_BAD = 10_000  # damaged lines after which the rest of a file is not read: it is no file of this package
@@ -494,14 +494,60 @@ def share_records(folder: str | os.PathLike[str]) -> None:
     A package calls it with a folder of its own data when it is imported. The folder is only read, and need not exist.
 
     Args:
-        folder: Where the records are, as `tune` writes them.
+        folder: Where the records are, as `tune` writes them, or the URL of a file of `triton-ops cache export`. That is
+            fetched in a thread, and used if it is trusted.
 
-    Cost: a look-up reads one more file.
+    Raises:
+        CacheError: The URL has a password, or cannot be read by its kind.
+        MissingDependencyError: The URL's kind needs a package that is not installed.
+
+    Cost: a look-up reads one more file. Without a copy on this machine the first one waits for a URL's answer, at most
+    until two seconds after this call.
     """
-    _shared_by_packages[os.path.abspath(os.fspath(folder))] = None  # noqa: PTH100 - text, as in every look-up
+    if is_url(folder):
+        _begun(folder)
+    place = folder if is_url(folder) else os.path.abspath(os.fspath(folder))  # noqa: PTH100 - text, as in every look-up
+    _shared_by_packages[place] = None
+
+
+def begin_sources() -> None:
+    """Have the URLs of the environment fetched in threads, unless they are already; nothing waits for them here."""
+    for url in settings.shared_urls():
+        with contextlib.suppress(TritonKernelError):  # the look-up says so
+            _begun(url)
+
+
+def _begun(url: str) -> records.Fetch:
+    return records.Fetch.begun(url, records.unpacked)
+
+
+_unreached: dict[str, str] = {}
+
+
+def unreached() -> list[str]:
+    """For each URL that has no records here, why not."""
+    return [*_unreached.values()]
+
+
+def _folder_of(place: str) -> str | None:
+    """The folder of a path or a URL; None, with a warning for a URL, if there is none."""
+    if not is_url(place):
+        return None if os.path.isfile(place) else place  # noqa: PTH113 - as above
+    try:
+        folder = str(_begun(place).at_start())
+    except TritonKernelError as error:
+        _unreached[place] = str(error)
+        warn_once(f"shared records are not used: {error}")
+        return None
+    _unreached.pop(place, None)
+    return folder
 
 
 def shared_folders() -> tuple[str, ...]:
-    """The folders asked after the user's own: the site's, then those of packages; a path of a file is left out."""
+    """The folders asked after the user's own: the site's, then those of packages; a path of a file is left out.
+
+    The records of a URL lie in a folder of this machine.
+    """
     paths = [os.path.abspath(path) for path in settings.shared_dirs()]  # noqa: PTH100 - as above
-    return tuple(path for path in dict.fromkeys([*paths, *_shared_by_packages]) if not os.path.isfile(path))  # noqa: PTH113 - as above
+    places = dict.fromkeys([*paths, *settings.shared_urls(), *_shared_by_packages])
+    return tuple(folder for place in places if (folder := _folder_of(place)) is not None)

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from tests.records import full_disk, record
-from triton_ops.cli.bundle import export_records, import_records
 from triton_ops.exceptions import CacheError
 from triton_ops.records import RECORDS, DirectoryStore, MemoryStore
+from triton_ops.records.bundle import export_records, import_records
 from triton_ops.records.store import open_store
 from triton_ops.space import Config
 
@@ -92,7 +92,7 @@ def test_a_record_of_a_newer_version_is_skipped_with_its_reason(
     path = tmp_path / "winners.json"
     future = msgspec.structs.replace(RECORDS, encode=lambda given: {**RECORDS.encode(given), "schema_version": 99})
     with monkeypatch.context() as patched:
-        patched.setattr("triton_ops.cli.bundle.RECORDS", future)
+        patched.setattr("triton_ops.records.bundle.RECORDS", future)
         export_records([record()], path)
     done = import_records(path, MemoryStore(RECORDS))
     assert list(done.skipped) == [record().id]

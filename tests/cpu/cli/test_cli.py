@@ -16,10 +16,10 @@ import triton_ops
 from tests.extras import DEBIAN, parameters
 from triton_ops.cli import doctor
 from triton_ops.cli.app import PROGRAM
-from triton_ops.cli.bundle import export_records
 from triton_ops.device import probe
 from triton_ops.exceptions import MissingDependencyError
 from triton_ops.records import Record, Timing
+from triton_ops.records.bundle import export_records
 from triton_ops.records.record import Verified
 from triton_ops.records.store import open_store
 from triton_ops.space import Config

@@ -2,7 +2,6 @@
 
 import pytest
 
-from triton_ops.cli.bundle import import_records
 from triton_ops.device import Calibration
 from triton_ops.exceptions import RecordingError, TritonKernelError
 from triton_ops.records import (
@@ -14,6 +13,7 @@ from triton_ops.records import (
     Quarantine,
     Run,
 )
+from triton_ops.records.bundle import import_records
 from triton_ops.typed.problem import parse_space
 from triton_ops_lab.recording import read_recording
 
