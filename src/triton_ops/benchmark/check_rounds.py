@@ -77,8 +77,8 @@ class Race:
     @property
     def verdict(self) -> str:
         """The answer: faster, slower, same or undecided."""
-        if self.is_few and self.gain.high > -_BY_FAR:
-            return "undecided"
+        if self.is_few:
+            return "slower" if self.candidate_ms > _LONG_MS and self.gain.high < -_BY_FAR else "undecided"
         if self.outcome.verdict == "faster":  # the first of the duel, the reference
             return "slower"
         if self.outcome.verdict == "slower":
@@ -142,10 +142,9 @@ class TimedRounds:
         At least six rounds are run, or two of long calls. `OutOfTimeError` where even these take far too long.
         """
         self._judge.check_time()
-        end = time.monotonic() + seconds
-        self._end = end + seconds + _GRACE_S
         is_long = self._calibrate()
-        self._due += _FEW if is_long else 0
+        end = time.monotonic() + seconds  # from here, since other processes may have started
+        self._end, self._due = end + seconds + _GRACE_S, self._due + (_FEW if is_long else 0)
         first, second, twin = (Arm(Sampler.of_taken(partial(self._taken, name), self._calls)) for name in Sides.NAMES)
         arms = first, second, twin
         rounds, _ = Rounds.guarded(HostTimer(), self._device, rng=random.Random(secrets.randbits(64)))
