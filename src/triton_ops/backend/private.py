@@ -27,6 +27,7 @@ from triton_ops.values import TensorSpec, as_stored
 _ALIGNMENT_BYTES = 64  # a copy of an array begins as far from a cache line's start as the array does
 _CONTAINERS = (list, dict, set, bytearray)
 _PLAIN = (bool, int, float, complex, str, bytes)
+_PIECE = 1 << 20  # elements of an array that are compared at a time
 
 
 def with_copies(value: object, arrays: Mapping[int, object]) -> Any:
@@ -124,7 +125,7 @@ def _same_array(now: Any, before: Any) -> bool:
         return False
     if now.dtype.hasobject:
         return all(_host_arguments_same(a, b) for a, b in zip(now.ravel(), before.ravel(), strict=True))
-    return bool(now.tobytes() == before.tobytes())  # as bytes, since NaN differs from itself
+    return Protection.same_elements(now, before)
 
 
 def _same_items(now: Any, before: Any) -> bool:
@@ -197,6 +198,13 @@ class Protection:
         if all(not (t.numel() % 8 or t.storage_offset() % 8 or t.data_ptr() % 8) for t in (a, b)):
             a, b = a.view(torch.int64), b.view(torch.int64)
         return bool(torch.equal(a, b))
+
+    @staticmethod
+    def same_elements(a: Any, b: Any) -> bool:
+        """Compare two arrays of equal shape and dtype as bytes, since NaN differs from itself; in pieces."""
+        flat, other = a.reshape(-1), b.reshape(-1)
+        parts = (slice(at, at + _PIECE) for at in range(0, flat.size, _PIECE))
+        return all(flat[part].tobytes() == other[part].tobytes() for part in parts)
 
     @staticmethod
     def value_copy(value: object) -> Any:

@@ -38,7 +38,7 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
-from triton_ops.evaluation.numbers import as_dtype, dtype_name, library_of, pieces, wide
+from triton_ops.evaluation.numbers import as_dtype, dtype_name, is_floating, library_of, pieces, wide
 from triton_ops.space import Config
 from triton_ops.values import Problem, Resources, Status, Tolerance, Trial, Work
 
@@ -184,7 +184,8 @@ class Rounded:
 
     `golden` is the result of the peer itself where there is no better one, and `times` a factor of all limits.
 
-    Cost: keeps the golden result in float32, or float64 for results of 32 bits or more, and one number per row.
+    Cost: keeps the golden result in float32, or float64 for results of 32 bits or more, unless it is narrower, and one
+        number per row.
     """
 
     def __init__(
@@ -195,7 +196,9 @@ class Rounded:
         self._shape, self._width, self._times = tuple(golden.shape), _width(golden.shape), times
         count = math.prod(golden.shape)
         self._by_mean = times * (1 + 3 / count if 0 < count < _CUT else 1.0)  # factor of limits of means
-        self._golden = as_dtype(golden, library.float64 if dtype.itemsize >= 4 else library.float32).reshape(-1)
+        holder = library.float64 if dtype.itemsize >= 4 else library.float32
+        narrow = is_floating(golden) and 2 <= golden.dtype.itemsize <= max(dtype.itemsize, 4)  # holds no less as it is
+        self._golden = (golden if narrow else as_dtype(golden, holder)).reshape(-1)
         self._f, distance = precision.rounding(name), precision.distance(name)
         self._least = distance / math.sqrt(12)  # error by RMS of rounding numbers that nearly vanish
         self._odd = _OddPlaces(self._golden, [peer.reshape(-1) for peer in peers[:1]], dtype)

@@ -119,7 +119,7 @@ def same_bits_of(a: Any, b: Any) -> bool:
     if not alike or 0 in a.shape:  # one without elements may have a stride of 0, and no view as bytes
         return alike
     if not Arguments.is_tensor(a):
-        return bool(a.tobytes() == b.tobytes())
+        return Protection.same_elements(a, b)
     plain = (dense(as_stored(each)).contiguous() for each in (a, b))
     one, two = (each.reshape(-1).view(library_of(each).uint8) for each in plain)
     return Protection.same_bytes(one, two)

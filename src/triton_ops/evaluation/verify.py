@@ -232,7 +232,9 @@ class Verifier:
     def _other_bits(self, executable: Executable, results: Sequence[object]) -> Difference | None:
         """The fault of right results that do not have the bits of the executable's first ones; those are kept."""
         if self._last is None or self._last[0] is not executable:
-            self._last = executable, [kept(each) for each in results]
+            expectation, self._last = self.cases[0].expected, None  # the last ones may be large
+            copies = [kept(each) for each in results] if expectation is None else expectation.copies(results)
+            self._last = executable, copies
             return None
         if self.not_compared:
             return None
@@ -341,6 +343,7 @@ class Verifier:
             if self.reference is None:
                 self._tells = self._tells or tell_wrong_ones(results)
                 case.expected = ExpectedResults.of_own(standard, results, whole=case.whole)
+        del results, changes  # they may be large
         self._keep_if_repeatable(case, executable)
 
     def _learn_again(self, case: Case, executable: Executable) -> None:
