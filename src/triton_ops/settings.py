@@ -7,6 +7,7 @@
 | `TRITON_OPS_TRUSTED_KEYS` | files of public keys, `:` between them: who may sign what a URL serves | none |
 | `TRITON_OPS_LOCK_DIR`  | folder of the locks by which measurements take turns | `/tmp/triton-ops-UID`             |
 | `TRITON_OPS_EFFORT`    | effort of a tune that names none: expected, race, quick, full, exhaustive | quick       |
+| `TRITON_OPS_MEMORY`    | most memory that a tune takes, such as `2 GiB`; a number is bytes | no limit   |
 | `TRITON_OPS_ON_MISS`   | tune, race, expected, background, default, error or queue, without a winner | `tune` |
 | `TRITON_OPS_LOCKFILE`  | the lockfile whose configs launches use             | none                              |
 | `TRITON_OPS_REPLAY`    | a lockfile from which alone launches take configs; nothing tunes | not set              |
@@ -70,7 +71,7 @@ _URL = rf"(?:(?<={os.pathsep})|^)\s*{_SCHEME}[^/]*(?:/[^{os.pathsep}]*)?"
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 _NAMES = (
     "CACHE_DIR", "SHARED_DIRS", "TRUSTED_KEYS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT",
-    "RANKS", "SERVING", "SAME_BITS", "PROGRESS", "FAMILY",
+    "RANKS", "SERVING", "SAME_BITS", "PROGRESS", "FAMILY", "MEMORY",
 )  # fmt: skip
 _OPTIONS = ("PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_INSTRUMENTATION_MODE", "TRITON_KERNEL_OVERRIDE")
 ON_MISS = ("tune", "race", "expected", "background", "default", "error", "queue")
@@ -426,6 +427,22 @@ def trusted_keys() -> tuple[Path, ...]:
     """The files of the public keys whose signatures are believed."""
     paths = map(str.strip, _text("TRITON_OPS_TRUSTED_KEYS").split(os.pathsep))
     return tuple(expanded(path, "TRITON_OPS_TRUSTED_KEYS") for path in paths if path)
+
+
+def memory_bytes(given: int | str | None = None) -> int | None:
+    """The most memory of a tune, as given, else as the environment says, in bytes; None for no limit.
+
+    A text is a number with a unit, `B`, `kB`, `MB`, `GB`, `TB`, or `KiB`, `MiB`, `GiB`, `TiB`, or without one, which is
+    bytes; anything else, and less than one byte, is a `SettingsError`.
+    """
+    source, value = ("memory_bytes", given) if given is not None else ("TRITON_OPS_MEMORY", _text("TRITON_OPS_MEMORY"))
+    if value == "" and given is None:
+        return None
+    if isinstance(value, str) and (size := re.fullmatch(r"(?i)(\d+\.?\d*|\.\d+)\s*(?:([kmgt])(i?))?b?", value.strip())):
+        step = 1024 if size[3] else 1000
+        value = int(float(size[1]) * step ** " kmgt".index((size[2] or " ").lower()))
+    hint = "write a number of bytes, or a text such as 2 GiB"
+    return int(SettingsError.checked(source, value, 1, whole=True, hint=hint))
 
 
 def report() -> str:

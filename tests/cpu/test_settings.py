@@ -301,3 +301,28 @@ def test_a_user_without_a_home_folder_keeps_nothing(monkeypatch):
     monkeypatch.delenv("TRITON_OPS_CACHE_DIR", raising=False)
     monkeypatch.setattr("platformdirs.user_cache_dir", fail)
     assert settings.cache_dir() == Path(os.devnull) / "triton-ops"
+
+
+def test_sizes_are_numbers_of_bytes_or_have_units_as_people_write_them(monkeypatch):
+    sizes = {
+        "2 GiB": 2 << 30,
+        "2GiB": 2 << 30,
+        "1.5g": 1_500_000_000,
+        "512 MB": 512_000_000,
+        "64kib": 65_536,
+        "4096": 4096,
+        ".5 TB": 500_000_000_000,
+        "100 B": 100,
+    }
+    for text, count in sizes.items():
+        monkeypatch.setenv("TRITON_OPS_MEMORY", text)
+        assert settings.memory_bytes() == settings.memory_bytes(text) == count
+        assert settings.memory_bytes(77) == 77
+    monkeypatch.setenv("TRITON_OPS_MEMORY", " ")
+    assert settings.memory_bytes() is None
+    for wrong in ("2 apples", "-1 GB", "GB", "0", "0.1 B", "1e9", "", 0, 1.5, True):
+        with pytest.raises(SettingsError, match=r"memory_bytes is .*write a number of bytes, or a text such as 2 GiB"):
+            settings.memory_bytes(wrong)
+    monkeypatch.setenv("TRITON_OPS_MEMORY", "much")
+    with pytest.raises(SettingsError, match="TRITON_OPS_MEMORY is 'much'"):
+        settings.memory_bytes()

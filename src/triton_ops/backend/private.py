@@ -153,13 +153,15 @@ class Protection:
     """A copy of what some values hold, to find writes and to undo them.
 
     The values are tensors, NumPy arrays and containers, also of one another; other objects among them are left alone.
+    Copies of a GPU's tensors are on the host where that is asked for, so that they take none of the GPU's memory.
     """
 
-    def __init__(self, values: Iterable[object]) -> None:
+    def __init__(self, values: Iterable[object], *, on_host: bool = False) -> None:
         values = list(values)
         tensors = list(Arguments(tuple(values)).tensors())
         # Triton tunes on the caller's tensors, and so corrupts what kernels change in place: triton-lang/triton#6547.
-        self._saved = {place: (storage, storage.clone()) for place, storage in _storages(tensors).items()}
+        copied = {place: (each, each.cpu() if on_host else each.clone()) for place, each in _storages(tensors).items()}
+        self._saved = copied
         self._forms = [Protection.form_of(tensor) for tensor in tensors]
         self._host = [Snapshot(value, value.copy()) for value in Protection.host_values(values)]
 
@@ -307,7 +309,7 @@ class Protection:
 
     def _differences(self) -> Iterator[int]:
         saved = self._saved.items()
-        places = {at for at, (now, old) in saved if not Protection.same_bytes(bytes_of(now), bytes_of(old))}
+        places = {at for at, (now, old) in saved if not _same_storage(now, old)}
         yield from (id(form.tensor) for form in self._forms if form.place in places or form.changed())
         yield from (id(snapshot.value) for snapshot in self._host if snapshot.changed())
 
@@ -385,6 +387,15 @@ def bytes_of(storage: Any) -> Any:
     """A flat tensor of the bytes of a storage, over the same memory."""
     torch = require("torch", "reading tensors")
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def _same_storage(now: Any, old: Any) -> bool:
+    """Compare two storages; of one on another device some bytes are copied at a time."""
+    a, b = bytes_of(now), bytes_of(old)
+    if a.device == b.device:
+        return Protection.same_bytes(a, b)
+    pairs = zip(a.split(_MOST_BYTES), b.split(_MOST_BYTES), strict=True) if len(a) == len(b) else [(a, b[:0])]
+    return all(Protection.same_bytes(one, other.to(one.device)) for one, other in pairs)
 
 
 @dataclass(frozen=True)
@@ -471,17 +482,19 @@ class ArgumentSet:
     Nothing else may write them. Arguments named in `outputs` are those that launches write, tensors and NumPy arrays;
     they get canaries around them. Changes of inputs can be found and undone if `protected`.
 
-    Cost: a copy of every output with its canaries, and, if `protected`, of every input.
+    Cost: a copy of every output with its canaries, and, if `protected`, of every input, which may be `on_host`.
     """
 
-    def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
+    def __init__(
+        self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True, on_host: bool = False
+    ) -> None:
         self.arguments, self._canaries = Protection.with_canaries(arguments, outputs)
         by_name = {name: self.arguments.keyword.get(name) for name in outputs}
         values = list(by_name.values())
         tensors = list(Arguments(tuple(values)).tensors())
         self.outputs = [*tensors, *(value for value in Protection.host_values(values) if Arguments.is_array(value))]
         self._inputs = dict(_inputs(self.arguments, outputs, {Protection.form_of(tensor).place for tensor in tensors}))
-        self._before = Protection(self._inputs.values() if protected else ())
+        self._before = Protection(self._inputs.values() if protected else (), on_host=on_host)
         self._forms = {name: Protection.form_of(value) for name, value in by_name.items() if Arguments.is_tensor(value)}
 
     @property

@@ -230,6 +230,14 @@ class Host:
                 left.append(max(0, most - used + _inactive_bytes(group)))
         return min(left, default=None)
 
+    @staticmethod
+    def own_bytes() -> tuple[int, int]:
+        """The memory of this process now and at most so far, without that of files; zeros where it is not told."""
+        words = [line.split() for line in _read("self/status").splitlines() if line.startswith((b"Vm", b"Rss"))]
+        told = {words[0]: 1024 * int(words[1]) for words in words}
+        files = told.get(b"RssFile:", 0)
+        return max(told.get(b"VmRSS:", 0) - files, 0), max(told.get(b"VmHWM:", 0) - files, 0)
+
     @classmethod
     def _groups(cls, controller: str) -> Iterator[Path]:
         """Where the limits of a controller may stand for this process: its control groups and all around them."""

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from triton_ops import settings
 from triton_ops.backend import Arguments, Packed
 from triton_ops.base import OwnFile, escaped
 from triton_ops.benchmark import trial_child as child
@@ -47,7 +48,8 @@ class TrialLimits:
     """The limits of a trial process.
 
     `start_s` is for its start and for the import of the candidate, `call_s` for one block as a whole, of which the
-    first may compile the candidate; `memory_bytes` is the most that it may allocate, and None half of what is free.
+    first may compile the candidate; `memory_bytes` is the most that it may allocate, and None `TRITON_OPS_MEMORY`, else
+    half of what is free.
     """
 
     start_s: float = 60.0
@@ -195,8 +197,9 @@ class _Confined:
             files=(*self._inputs.files, *self._results.files),
         )  # fmt: skip
         self._undo.callback(self._process.kill)
-        free_bytes = TorchDevice(self._device).free_bytes
-        self._free_bytes, self._most_bytes = free_bytes, self._limits.memory_bytes or max(free_bytes // 2, _LEAST_BYTES)
+        self._free_bytes = TorchDevice(self._device).free_bytes
+        limit = self._limits.memory_bytes or settings.memory_bytes()
+        self._most_bytes = limit or max(self._free_bytes // 2, _LEAST_BYTES)
         self._task = child.Task(
             candidate=self._candidate, device=self._device, outputs=self._outputs, memory_bytes=self._most_bytes,
             arenas=(self._inputs.passed, self._results.passed), arena_bytes=self._size, imports=self._imports,

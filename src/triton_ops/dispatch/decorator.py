@@ -248,6 +248,7 @@ def autotune(
     contents: values.Contents | Sequence[tuple[float, Any]] | None = None,
     effort: str | Effort | None = None,
     budget_s: float | None = None,
+    memory_bytes: int | str | None = None,
     on_miss: str | None = None,
     buckets: Mapping[str, str | BucketRule | None] | Mapper | None = None,
     cache_dir: str | Path | None = None,
@@ -284,6 +285,7 @@ def autotune(
         contents: As for `tune`; a record that was not compared over them does not spare a tune.
         effort: As for `tune`.
         budget_s: As for `tune`.
+        memory_bytes: As for `tune`; without so much memory a launch runs the default, and says so.
         on_miss: What a launch without a known winner does: `tune`, `race`, `expected`, `background`, `default`,
             `error` or `queue`. None takes `TRITON_OPS_ON_MISS`, else `tune`. `with triton_ops.on_miss(...)` is first.
         buckets: Rules by which values of key arguments share one winner, such as `{"n": "pow2"}`.
@@ -328,7 +330,9 @@ def autotune(
             tolerance=tolerance, check=check, on_miss=on_miss,
             contents=None if contents is None else values.Contents.of(contents, parameters),
             mapper=_mapper_of(buckets, parameters, key or ()),
-            tune=TuneOptions(effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate),
+            tune=TuneOptions(
+                effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate, memory_bytes=memory_bytes
+            ),
             same_bits=same_bits,
         )  # fmt: skip
         offered = _offered(configs) if space is None else [to_triton(space.default_config, members=space.members)]

@@ -15,6 +15,7 @@ with lazy_face(__name__):
     from triton_ops.evaluation.isolated import Stations as Stations
     from triton_ops.evaluation.judges import Difference as Difference
     from triton_ops.evaluation.judges import Place as Place
+    from triton_ops.evaluation.memory import TuneMemory as TuneMemory
     from triton_ops.evaluation.numbers import is_floating as is_floating
     from triton_ops.evaluation.numbers import is_numbers as is_numbers
     from triton_ops.evaluation.numbers import library_of as library_of

@@ -49,7 +49,14 @@ def as_list(result: object) -> list[Any]:
 
 
 def kept(result: object) -> Any:
-    """A copy of a result, without its gradient graph, which later launches and the caller's code cannot change."""
+    """A copy of a result, without its gradient graph, which later launches and the caller's code cannot change.
+
+    A `MemoryError` says that a tune may not take so much more memory.
+    """
+    for device, count in _bytes_by_device([leaf for leaf, _ in leaf_pairs(result, None) if is_numbers(leaf)]).items():
+        allowed = TorchDevice(device).allowed_bytes if re.fullmatch(_DEVICES, device) else None
+        if allowed is not None and count > allowed:
+            raise MemoryError(f"a copy of results takes {count:,} bytes, and the tune may take {allowed:,} more")
     return rebuilt(
         result, lambda part: Protection.value_copy(Arguments((part,)).map(lambda t: t.detach()).positional[0])
     )
@@ -406,10 +413,15 @@ class RightResults:
             self._copies.appendleft([kept(each) for each in results])
 
 
-def _fit(results: Sequence[Any]) -> bool:
+def _bytes_by_device(results: Sequence[Any]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for each in results:
         counts[str(device_of(each))] += each.numel() * each.element_size() if Arguments.is_tensor(each) else each.nbytes
+    return counts
+
+
+def _fit(results: Sequence[Any]) -> bool:
+    counts = _bytes_by_device(results)
     told = all(re.fullmatch(_DEVICES, device) for device in counts)
     return told and all(count <= _MEMORY_SHARE * TorchDevice(name).free_bytes for name, count in counts.items())
 

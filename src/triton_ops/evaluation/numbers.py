@@ -13,9 +13,11 @@ from typing import Any
 
 from triton_ops.backend import Arguments, Protection
 from triton_ops.base import require
+from triton_ops.device import TorchDevice
 from triton_ops.values import as_stored
 
 _PIECE, _PIECE_ON_CPU = 1 << 24, 1 << 17  # elements; on a CPU as many as its cache holds in float64
+_BYTES_OF_AN_ELEMENT = 256  # of what is left of a tune's memory: a judge holds some ten numbers in float64 of each
 _NUMERIC = (*"biufc",)  # kinds of NumPy's dtypes
 
 
@@ -108,7 +110,10 @@ def form_of(values: Any) -> dict[str, object]:
 
 def pieces(values: Any, width: int = 1) -> Iterator[slice]:
     """Slices of flat values, multiples of `width` long, that are worked on at a time, in memory or in cache."""
-    step = (_PIECE_ON_CPU if str(device_of(values)) == "cpu" else _PIECE) // width * width
+    device, most = str(device_of(values)), _PIECE
+    if device != "cpu" and (allowed := TorchDevice(device).allowed_bytes) is not None:
+        most = min(_PIECE, max(allowed // _BYTES_OF_AN_ELEMENT, _PIECE_ON_CPU))
+    step = (_PIECE_ON_CPU if device == "cpu" else most) // width * width
     for start in range(0, len(values), step):
         yield slice(start, min(start + step, len(values)))
 

@@ -8,29 +8,30 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import ClassVar, Protocol
 
 from triton_ops.backend import ArgumentSet, CandidateError, CompilesAhead
 from triton_ops.base import require
-from triton_ops.device import TorchDevice, Turns
+from triton_ops.device import Allowance, TorchDevice, Turns
 from triton_ops.evaluation.cases import Subject, further_cases, odd_case
 from triton_ops.evaluation.evaluator import Evaluator
 from triton_ops.evaluation.expected import Standard
 from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.judges import Precision, reduction_length
+from triton_ops.evaluation.memory import TuneMemory
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.questions import StationFacts, StationStep, TriesConfigs
 from triton_ops.evaluation.renewal import Renewal
 from triton_ops.evaluation.verify import Verifier
-from triton_ops.exceptions import ShapeMismatchError, TargetError
+from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
 from triton_ops.request import Effort, KernelProblem, Patience, TuneOptions, TuneRequest
 from triton_ops.space import Config, Members
 from triton_ops.timing import SharedTimer, guard_for
-from triton_ops.values import Trial, Work
+from triton_ops.values import Status, Trial, Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +138,11 @@ class Inline:
     ) -> None:
         self._assignment, self._tell, self._place, self._note_config = assignment, tell, place, note_config
         self.lost: str | None = None
-        with self._on_device():
+        self._allowance: Allowance | None = None
+        if (most := assignment.options.memory_bytes) is not None:
+            with self._on_device():
+                self._allowance = Allowance.begin(assignment.device_name, int(most))
+        with self._on_device(), self._within_memory():
             self._turn_key = Turns.key_of(assignment.device, assignment.device_name)
             self._turns = Turns(assignment.device_name, begun=True, tell=partial(tell, StationStep.TURN))
             self._evaluator = self._make_evaluator()
@@ -158,7 +163,7 @@ class Inline:
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` here; after a failure the device is probed, and memory that the candidate held is freed."""
-        with self._on_device():
+        with self._on_device(), self._within_memory():
             try:
                 self._start(config)
                 trial = self._evaluator.attempt(config, best)
@@ -180,7 +185,7 @@ class Inline:
             return guard.round_ok()
 
         try:
-            with self._on_device():
+            with self._on_device(), self._within_memory():
                 self._start(None)
                 outcome = compare_finalists(self._evaluator, final, effort, keep_round, turn=self._turn)
         finally:
@@ -193,8 +198,28 @@ class Inline:
             verifier.tell = self._tell
         self._evaluator.turn = nullcontext
 
-    def _on_device(self) -> AbstractContextManager[None]:
-        return TorchDevice(self._assignment.device_name).current()
+    @contextmanager
+    def _on_device(self) -> Iterator[None]:
+        within = nullcontext() if self._allowance is None else self._allowance.inside()
+        with TorchDevice(self._assignment.device_name).current(), within:
+            yield
+
+    @contextmanager
+    def _within_memory(self) -> Iterator[None]:
+        """Inside, the tune ends where its memory is not enough; what candidates lack is their own fault."""
+        if (allowance := self._allowance) is None:
+            yield
+            return
+        assignment, needed = self._assignment, TuneMemory.of(self._assignment)
+        try:
+            yield
+        except TritonKernelError as error:
+            cause = error.__cause__ or error
+            if CandidateError.of(cause, Status.RUNTIME).status is not Status.RESOURCES:
+                raise
+            raise needed.refusal(assignment, allowance.most_bytes, CandidateError.one_line(cause)) from error
+        if (taken := allowance.taken_bytes) > allowance.most_bytes:
+            raise needed.refusal(assignment, allowance.most_bytes, f"it has taken {taken:,} bytes")
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -252,7 +277,9 @@ class Inline:
         what = f"the arguments of {assignment.problem} cannot be made on {assignment.device_name}:"
         with CandidateError.as_error(ShapeMismatchError, what, "take a smaller problem", MemoryError, RuntimeError):
             if assignment.contents is None:
-                return Subject(ArgumentSet(assignment.arguments(), outputs), shared.sets)
+                kept = None if self._allowance is None else TuneMemory.of(assignment).within(self._allowance.most_bytes)
+                arguments, on_host = assignment.arguments(), kept is not None and not kept.inputs
+                return Subject(ArgumentSet(arguments, outputs, on_host=on_host), shared.sets)
             return Subject.over(assignment.contents, assignment.arguments(), outputs, shared.sets, seed)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -233,8 +233,9 @@ class Verifier:
         """The fault of right results that do not have the bits of the executable's first ones; those are kept."""
         if self._last is None or self._last[0] is not executable:
             expectation, self._last = self.cases[0].expected, None  # the last ones may be large
-            copies = [kept(each) for each in results] if expectation is None else expectation.copies(results)
-            self._last = executable, copies
+            with suppress(MemoryError):  # of a tune whose memory is limited: bits are compared less often
+                copies = [kept(each) for each in results] if expectation is None else expectation.copies(results)
+                self._last = executable, copies
             return None
         if self.not_compared:
             return None

@@ -28,7 +28,7 @@ class TuneOptions:
     the fields. `keep` is False where nothing is read from the cache folder or written to it.
 
     Raises:
-        SettingsError: The seed is no whole number of 0 or more, or `isolate` no truth value.
+        SettingsError: The seed is no whole number of 0 or more, `isolate` no truth value, or the memory no size.
     """
 
     effort: str | Effort | None = field(default=None, metadata=_typed(
@@ -52,6 +52,9 @@ class TuneOptions:
     wait: bool = field(default=True, metadata=_typed(
         bool, "--no-wait", "End with an error if another process measures on the GPU."
     ))  # fmt: skip
+    memory_bytes: int | str | None = field(default=None, metadata=_typed(
+        str, "--memory-bytes", "Most memory of a tune, such as 2GiB; default TRITON_OPS_MEMORY.", "SIZE"
+    ))  # fmt: skip
     cache_dir: str | Path | None = field(default=None, metadata=_typed(
         str, "--cache-dir", settings.HELP_OF_CACHE_DIR, "DIR"
     ))  # fmt: skip
@@ -61,6 +64,7 @@ class TuneOptions:
     def __post_init__(self) -> None:
         SettingsError.checked("the seed", self.seed, 0, whole=True, hint="0 is the default")
         object.__setattr__(self, "seed", int(self.seed))
+        object.__setattr__(self, "memory_bytes", settings.memory_bytes(self.memory_bytes))
         if not isinstance(self.isolate, (bool, type(None))):
             raise SettingsError(f"isolate is {self.isolate!r}; it must be True, False or None", hint="or leave it out")
 

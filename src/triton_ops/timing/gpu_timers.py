@@ -193,7 +193,8 @@ class EventTimer(_QueuedTimer):
     def _flush(self) -> Any:
         torch, device = self._queue.torch, self._queue.device
         l2_bytes = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
-        return torch.empty(max(_FLUSH_FACTOR * l2_bytes, _LEAST_FLUSH_BYTES), dtype=torch.uint8, device=device)
+        size = flush_bytes(l2_bytes, TorchDevice(str(device)).allowed_bytes)
+        return torch.empty(size, dtype=torch.uint8, device=device)
 
 
 REPLAY_MS = 0.2  # the least length of a replay: 200 times the events' resolution, 30 times the graph's own launch
@@ -380,6 +381,15 @@ def _poison(tensors: Sequence[Any]) -> None:
 
 def _count_unwritten(tensors: Sequence[Any]) -> int:
     return sum(int(tensor.isnan().sum()) for tensor in tensors)
+
+
+def flush_bytes(l2_bytes: int, allowed_bytes: int | None = None) -> int:
+    """The bytes that are written so that L2 holds nothing of a launch's data: twice the L2.
+
+    Where a tune may take no more than so much, it is at most half of that, and no less than the L2 all the same.
+    """
+    wanted = max(_FLUSH_FACTOR * l2_bytes, _LEAST_FLUSH_BYTES)
+    return wanted if allowed_bytes is None else min(wanted, max(l2_bytes, allowed_bytes // 2))
 
 
 _L2_COVERED = 2.5  # times the L2: bytes that the other sets must touch before a set is used again

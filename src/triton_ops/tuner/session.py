@@ -121,6 +121,7 @@ def tune(
     transfer: bool = True,
     wait: bool = True,
     keep: bool = True,
+    memory_bytes: int | str | None = None,
     listener: Listener | None = None,
 ) -> TuningResult:
     """Find the fastest config of `target` for one problem, or recall it.
@@ -176,6 +177,8 @@ def tune(
         keep: Whether the cache folder is used. False recalls nothing, learns from no record, and writes no file, so
             that an interrupted tune cannot be resumed; of the folder only a device's calibration is read. It is
             False, with a warning, where the folder cannot be made.
+        memory_bytes: The most memory that a tune takes of its GPU, or else of the host, beyond what is held before it:
+            a number of bytes, or a text such as `2 GiB`; None takes `TRITON_OPS_MEMORY`, else has no limit.
         listener: Is told of the run's events; None draws a progress bar if stderr is a terminal.
 
     Returns:
@@ -191,6 +194,8 @@ def tune(
         LockfileError: `same_bits_as` is `lockfile`, and none is in use, or it names no class for such a problem.
         TuningFailedError: No config ran; the error holds the reason for every config.
         UntunedError: No model is sure of the gain that the effort asks for, as `expected` does; nothing was measured.
+        UntunedError: The memory that may be taken is not enough; the error says how much is, and launches run the
+            default.
         DeviceError: Inline, a candidate made the GPU unusable for this process; finished trials are kept, and the next
             call resumes the run.
         KeyboardInterrupt: Ctrl-C before any config ran. Later Ctrl-C ends the search early and returns the best so far;
@@ -202,7 +207,7 @@ def tune(
     start, listener = time.monotonic(), checked_listener(listener)
     options = TuneOptions(
         effort=effort, search=search, trials=trials, budget_s=budget_s, seed=seed, cache_dir=cache_dir, force=force,
-        isolate=isolate, patience=patience, transfer=transfer, wait=wait, keep=keep,
+        isolate=isolate, patience=patience, transfer=transfer, wait=wait, keep=keep, memory_bytes=memory_bytes,
     )  # fmt: skip
     problem = TuneProblem(
         target=target, args=args, kwargs=kwargs, space=space, shape=shape, dtype=dtype, device=device,

@@ -15,7 +15,7 @@ from triton_ops.backend import Arguments, Operation, Packed, Protection
 from triton_ops.base import Folder, cached_property, counted, warn, warn_once
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import CpuLoad, DeviceSpec, Machine
-from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
+from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations, TuneMemory
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, LockfileError, TargetError
 from triton_ops.processes import TerminatedError, WorkerProcess
 from triton_ops.records import (
@@ -51,7 +51,7 @@ from triton_ops.tuner.same_bits import WithinClass
 from triton_ops.tuner.survey import Survey
 from triton_ops.tuner.trials import limited_registers
 from triton_ops.tuner.wrong_results import TileProof
-from triton_ops.values import Key, Trial, TuningResult
+from triton_ops.values import Key, Status, Trial, TuningResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +176,9 @@ class RequestedTune:
         if (result := self.known()) is not None:
             return result
         stations = Stations(problem=self.request, options=self.options, reuse=True)
+        most = self.options.memory_bytes
+        if most is not None and (needed := TuneMemory.of(self.request)).within(int(most)) is None:
+            raise needed.refusal(self.request, int(most))
         names = ", ".join(Protection.names_of_addresses(self.request.originals or Arguments()))
         if names and stations.isolated:
             raise Packed.not_for_another_process(f"{names} of {self.request.kernel.name}")
@@ -474,6 +477,9 @@ class Tuning:
                 raise KeyboardInterrupt
             suspicion = facts.suspicion
             log.ended(f"failed: {suspicion}" if suspicion else "failed")
+            most = self.options.memory_bytes
+            if most is not None and all(trial.status is Status.RESOURCES for trial in outcome.trials):
+                raise TuneMemory.of(self.request).refusal(self.request, int(most), outcome.trials[0].error)
             raise failed(self.request, outcome.trials, loop.doubts.notes, suspicion)
         amount, were = counted(len(before.trials), "trial"), "was" if len(before.trials) == 1 else "were"
         resumed = [f"{amount} {were} taken over from an earlier run"] if before.trials else []
