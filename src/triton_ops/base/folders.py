@@ -427,7 +427,10 @@ class Folder:
         """Make it with files, each by name and text, as a whole or not at all; one that is there stays as it is."""
         import shutil  # no launch makes a folder
 
-        fresh = Path(self.path).with_name(f".{Path(self.path).name}-{os.urandom(8).hex()}")
+        path = Path(self.path)
+        for old in left_behind(path.parent, re.compile(rf"\..+-{_TOKEN}"), stat.S_ISDIR, _LEFT_BEHIND_S, None):
+            shutil.rmtree(old, ignore_errors=True)
+        fresh = path.with_name(f".{path.name}-{os.urandom(8).hex()}")
         fresh.mkdir()
         try:
             for name, text in files:

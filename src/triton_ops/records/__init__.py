@@ -57,3 +57,4 @@ with lazy_face(__name__):
     from triton_ops.records.store import open_store as open_store
     from triton_ops.records.store import share_records as share_records
     from triton_ops.records.store import unreached as unreached
+    from triton_ops.records.store import url_folders as url_folders

@@ -137,9 +137,9 @@ class Source:
                 message = f"{self.shown} serves another content than the one that is named: its SHA-256 is {digest}"
                 raise CacheError(message, hint="correct the digest only if you trust that content")
             return
-        with CacheError.when(f"{self.shown} is not used", "export it again", DamagedError):
-            parsed = Sealed.parsed(content)
-        if why := why_untrusted(parsed):
+        with CacheError.when(f"{self.shown} is not used", "export it again", DamagedError, RecursionError):
+            why = why_untrusted(Sealed.parsed(content))
+        if why:
             hint = f"TRITON_OPS_TRUSTED_KEYS names files of public keys; or ask for this content: …#sha256={digest}"
             raise CacheError(f"{self.shown} is not used: {why}", hint=hint)
 

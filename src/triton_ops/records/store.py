@@ -511,8 +511,11 @@ def share_records(folder: str | os.PathLike[str]) -> None:
 
 
 def begin_sources() -> None:
-    """Have the URLs of the environment fetched in threads, unless they are already; nothing waits for them here."""
-    for url in settings.shared_urls():
+    """Have the URLs of the environment fetched in threads, unless they are already; nothing waits for them here.
+
+    Processes that this package has started fetch nothing.
+    """
+    for url in () if settings.starters() else settings.shared_urls():
         with contextlib.suppress(TritonKernelError):  # the look-up says so
             _begun(url)
 
@@ -551,3 +554,9 @@ def shared_folders() -> tuple[str, ...]:
     paths = [os.path.abspath(path) for path in settings.shared_dirs()]  # noqa: PTH100 - as above
     places = dict.fromkeys([*paths, *settings.shared_urls(), *_shared_by_packages])
     return tuple(folder for place in places if (folder := _folder_of(place)) is not None)
+
+
+def url_folders() -> tuple[str, ...]:
+    """Those of the shared folders that hold what URLs have served."""
+    urls = filter(is_url, dict.fromkeys([*settings.shared_urls(), *_shared_by_packages]))
+    return tuple(folder for url in urls if (folder := _folder_of(url)) is not None)

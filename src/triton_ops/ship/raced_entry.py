@@ -43,10 +43,10 @@ def after_race(
     return replace(entry, config=config, measured=measured, identity=identity, origin=origin, bits="")
 
 
-def record_after(entry: LockEntry, record: Record, trial: Trial, default: Trial | None) -> Record:
+def record_after(entry: LockEntry, record: Record, trial: Trial, default: Trial | None, why: str) -> Record:
     """The record of the tune, for the versions and the driver under which a race has proven this entry, by `trial`.
 
-    The kernel and the grid are those of the record.
+    `why` it raced is noted with the time. The kernel and the grid are those of the record.
     """
     own = Key.source_of(record.key.identity)
     device = {**record.key.device, "driver": entry.origin.driver}
@@ -58,5 +58,5 @@ def record_after(entry: LockEntry, record: Record, trial: Trial, default: Trial 
         raced_gain=None if entry.measured is None else entry.measured.gain, gain_interval=None, ties=(),
         confidence="ok", created=entry.origin.created, versions=dict(entry.origin.versions),
         contents=msgspec.UNSET, bits="",  # it raced on one content alone, and nobody has told its class
-        notes=(*record.notes, f"it raced again under other versions, {entry.origin.created}"),
+        notes=(*record.notes, f"{why}, {entry.origin.created}"),
     )  # fmt: skip

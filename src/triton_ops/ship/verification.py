@@ -45,7 +45,8 @@ from triton_ops.records import (
     Runs,
     lock_of,
     matching,
-    store_in,
+    open_store,
+    url_folders,
 )
 from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.settings import cache_folder
@@ -359,22 +360,37 @@ def repaired(
     """The verdicts of `repair` on a lockfile, or for None on the records of a folder; what an entry becomes is kept.
 
     It is written as soon as its race is over: to the lockfile, unless somebody has changed the entry there, or as a
-    record for the versions that are here, beside that for the earlier ones.
+    record for the versions that are here, beside that for the earlier ones. For None the records of URLs come first,
+    each until it has raced here once: what a race has made of one is a record of the folder, which answers before it.
     """
-    records = matching(kernel, folder) if lockfile is None else []
-    lock = lock_of(records, LockPlan(unproven=True))[0] if lockfile is None else Lockfile.read(lockfile)
-    by_tune = {(record.id, record.run): record for record in records}
-    for verdict in repair(lock, targets, folder, device, kernel=kernel, **options):
-        becomes, race = verdict.becomes, verdict.result
-        if becomes is not None and lockfile is not None:
-            verdict = _written(verdict, becomes, lockfile)
-        elif becomes is not None:
-            assert race is not None  # the last race that it has stood, whose default may be the entry's config
-            trial = trial_of(race, becomes.config)
-            assert trial is not None
-            record = record_after(becomes, by_tune[verdict.entry.origin.tune], trial, race.default)
-            store_in(str(folder)).put(record)
-        yield verdict
+    if lockfile is not None:
+        for verdict in repair(Lockfile.read(lockfile), targets, folder, device, kernel=kernel, **options):
+            yield verdict if verdict.becomes is None else _written(verdict, verdict.becomes, lockfile)
+        return
+    seconds = options.pop("seconds", None)
+    end_s = math.inf if seconds is None else time.monotonic() + seconds
+    for records, is_new in ((_unraced(kernel, folder, probe(device)), True), (matching(kernel, folder), False)):
+        lock = lock_of(records, LockPlan(unproven=True))[0]
+        by_tune = {(record.id, record.run): record for record in records}
+        options |= {"seconds": end_s - time.monotonic(), "is_new": is_new}
+        for verdict in repair(lock, targets, folder, device, kernel=kernel, **options) if records else ():
+            becomes, race = verdict.becomes, verdict.result
+            if becomes is not None:
+                assert race is not None  # the last race that it has stood, whose default may be the entry's config
+                trial = trial_of(race, becomes.config)
+                assert trial is not None
+                why = "it was found elsewhere, and raced here" if is_new else "it raced again under other versions"
+                record = record_after(becomes, by_tune[verdict.entry.origin.tune], trial, race.default, why)
+                open_store(folder).put(record)
+            yield verdict
+
+
+def _unraced(kernel: str | None, folder: Path, here: DeviceSpec) -> list[Record]:
+    """The records of URLs for this device from which no record of the folder has come."""
+    known = {part for record in matching(None, folder) for part in (record.id, record.run) if part}
+    elsewhere = [record for place in url_folders() for record in matching(kernel, place)]
+    new = [record for record in elsewhere if not {record.id, record.run} & known]
+    return [record for record in new if DeviceSpec.is_meant(here.name, record.key.device)]
 
 
 def _written(verdict: Verdict, becomes: LockEntry, path: Path) -> Verdict:
@@ -395,9 +411,10 @@ def serve_idle(
 ) -> Iterator[Verdict]:
     """Confirm or repair winners after an upgrade, in the idle time of an engine: one race for each `next`.
 
-    Winners that were measured under the versions and the driver that are here are left alone, so that the iterator ends
-    once all are. Those that may have lost most come first. What a race has made of a winner is kept as by `lock verify
-    --repair`; launches of this process keep the config that they have.
+    Winners of other machines, which URLs have brought, race against the default first, each once; those that are slower
+    here are remembered as such. Winners that were measured under the versions and the driver that are here are left
+    alone, so that the iterator ends once all are. Those that may have lost most come first. What a race has made of a
+    winner is kept as by `lock verify --repair`; launches of this process keep the config that they have.
 
     Args:
         lockfile: The lockfile whose entries race; None takes the records of the cache folder.
@@ -422,14 +439,15 @@ def serve_idle(
 
 def repair(
     lock: Lockfile, targets: Targets, folder: Path, device: str | None, *, kernel: str | None = None,
-    most_neighbours: int = 8, seconds: float | None = None, idle: bool = False, listener: Listener | None = None,
-    **options: Any,
+    most_neighbours: int = 8, seconds: float | None = None, idle: bool = False, is_new: bool = False,
+    listener: Listener | None = None, **options: Any,
 ) -> Iterator[Verdict]:  # fmt: skip
     """Confirm or repair the entries, those first whose config may have lost most; what they become is in the verdicts.
 
     An entry races against the default, what lockfile, records and run logs know to be fast in its ranges, then the
     nearest neighbours, so many in all, and the model's first picks. No race begins after so many seconds. With `idle`,
-    entries that were measured under these versions are left out, and nothing is compiled between two verdicts. The
+    entries that were measured under these versions are left out, and nothing is compiled between two verdicts. Those
+    that are new have never raced here: none is left out, and one that computes the wrong thing gives way as well. The
     options are those of `verify`, whose checks come first, but for the compilation.
     """
     end_s, here = math.inf if seconds is None else time.monotonic() + seconds, probe(device)
@@ -445,7 +463,7 @@ def repair(
             resources = _resources_then(entry, folder)
             near = islice(neighbours(answer.space, entry.config), most_neighbours)
             candidates = tuple(dict.fromkeys([*_leaders(answer, lock, folder, records), *near]))[:most_neighbours]
-            cases.append(_Case(measuring, answer, answer.key_on(here), programs[:1], candidates, resources))
+            cases.append(_Case(measuring, answer, answer.key_on(here), programs[:1], candidates, resources, is_new))
     cases = sorted((case for case in cases if case.doubt[0] or not idle), key=lambda case: case.doubt, reverse=True)
     for case, following in zip_longest(cases, cases[1:]):
         if time.monotonic() >= end_s:
@@ -472,6 +490,7 @@ class _Case:
     programs: Sequence[EntryProgram]  # one that the entry selects; empty if nothing is compiled ahead
     known: tuple[Config, ...]  # what is known to be fast and neighbours, without its own config
     resources: Resources | None  # of the entry's config then
+    is_new: bool = False  # it has never raced here
 
     @property
     def first(self) -> list[Config]:
@@ -493,7 +512,12 @@ class _Case:
     def doubt(self) -> tuple[bool, float]:
         """Orders entries by what they may have lost: those never measured like this first, then long launches."""
         entry = self.bound.entry
-        unknown = entry.measured is None or bool(entry.drift(self.key)) or entry.origin.kind is OriginKind.BY_HAND
+        unknown = (
+            self.is_new
+            or entry.measured is None
+            or bool(entry.drift(self.key))
+            or entry.origin.kind is OriginKind.BY_HAND
+        )
         return unknown, 0.0 if entry.measured is None else entry.measured.median_ms
 
     def verdict(self, lock: Lockfile) -> Verdict:
@@ -508,7 +532,7 @@ class _Case:
         verdict, own = judged(entry, race), trial_of(race, entry.config)
         best = Config(race.best_config)
         if own is None or verdict.outcome not in ("ok", "slower"):
-            failed = own is not None and not own.ok and own.status is not Status.WRONG
+            failed = own is not None and not own.ok and (self.is_new or own.status is not Status.WRONG)
             return self._repaired(lock, verdict, race, best, verdict.reason) if failed else verdict
         fastest, high, _ = _beside(race, own)
         rival, last = best if verdict.outcome == "slower" else fastest, race

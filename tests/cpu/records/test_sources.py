@@ -23,7 +23,7 @@ from tests.cpu.records.test_lockfile_reader import reader
 from tests.records import record, run_python
 from tests.served import http_server, pem
 from triton_ops.base import Sealed
-from triton_ops.dispatch import ladder
+from triton_ops.dispatch import early_start, ladder
 from triton_ops.exceptions import CacheError, LockfileError, SettingsError
 from triton_ops.records import (
     RECORDS,
@@ -44,6 +44,7 @@ from triton_ops.records import (
     unreached,
 )
 from triton_ops.records.signing import signed
+from triton_ops.request import TuneOptions
 
 LIMIT_S = 2.0
 SLACK_S = 1.5  # of a machine where other tests run too
@@ -116,7 +117,7 @@ def altered(content):
     return json.dumps(Sealed(plain))
 
 
-@pytest.mark.parametrize("how", ["unsigned", "theirs", "altered", "no keys", "no signature", "no object"])
+@pytest.mark.parametrize("how", ["unsigned", "theirs", "altered", "no keys", "no signature", "no object", "deep"])
 def test_what_no_trusted_key_has_signed_is_refused(server, keys, tmp_path, monkeypatch, how):
     ours = exported(tmp_path, key=keys["ours"][0])
     content, why = {
@@ -125,6 +126,7 @@ def test_what_no_trusted_key_has_signed_is_refused(server, keys, tmp_path, monke
         "altered": (altered(ours), "no key of TRITON_OPS_TRUSTED_KEYS has signed it"),
         "no keys": (ours, "TRITON_OPS_TRUSTED_KEYS names no key"),
         "no signature": (json.dumps(Sealed({"signature": "no"})), "no key of TRITON_OPS_TRUSTED_KEYS has signed it"),
+        "deep": (f'{{"signature": "00", "records": {"[" * 900}{"]" * 900}}}', ""),
         "no object": ("[]", "it holds a list instead of a JSON object"),
     }[how]
     if how == "no keys":
@@ -395,8 +397,27 @@ def test_nothing_half_written_is_left_where_unpacking_fails(server, keys, tmp_pa
         assert store.shared_folders() == ()
     assert "No space left on device" in unreached()[0]
     assert not [path for path in Path(own_folder(), "sources").iterdir() if path.is_dir()]
+    killed = Path(own_folder(), "sources", f".killed-{'0' * 16}")
+    killed.mkdir()
+    os.utime(killed, (0, 0))
     next_process(monkeypatch)
     assert len(list(store_in(own_folder()))) == 2
+    assert not killed.exists()
+
+
+def test_the_url_is_fetched_from_when_a_kernel_is_decorated_but_not_by_processes_of_this_package(
+    server, keys, tmp_path, monkeypatch
+):
+    url = server.serve("/early.json", exported(tmp_path, key=keys["ours"][0]))
+    monkeypatch.setenv("TRITON_OPS_SHARED_DIRS", url)
+    with monkeypatch.context() as patched:
+        patched.setenv("TRITON_OPS_FAMILY", "tune.123")
+        early_start.await_tune(None, None, TuneOptions())
+    assert sources.Fetch.BEGUN == {}
+    early_start.await_tune(None, None, TuneOptions())
+    [fetch] = sources.Fetch.BEGUN.values()
+    assert fetch.result(60.0).is_dir()
+    assert server.statuses("/early.json") == [200]
 
 
 def locked(*names):

@@ -10,13 +10,24 @@ from types import SimpleNamespace
 import pytest
 
 from tests.clocks import MS, Clock
+from tests.served import http_server, pem
 from triton_ops import Operation, TensorSpec, operation, recall, tune
 from triton_ops.backend import FunctionKernel
 from triton_ops.base import Host, warn_once
 from triton_ops.cli.app import main
 from triton_ops.device import probe
 from triton_ops.dispatch import would_run
-from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, store_in
+from triton_ops.records import (
+    LockEntry,
+    Lockfile,
+    LockPlan,
+    Record,
+    Timing,
+    export_records,
+    lock_of,
+    matching,
+    store_in,
+)
 from triton_ops.records.lock_entry import EntryOrigin, OriginKind
 from triton_ops.records.pinning import updated
 from triton_ops.ship import verification
@@ -358,3 +369,47 @@ def test_an_entry_that_was_changed_meanwhile_stays(tmp_path):
     again = _written(verdict, verdict.becomes, path)
     assert (again.outcome, again.becomes, "changed in the file" in again.reason) == ("not measured", None, True)
     assert [each.label for each in Lockfile.read(path).entries] == ["raced", "5"]
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """Serves records, signed by a key that this machine trusts, at a URL that the environment names."""
+    private, public = pem(tmp_path, "key")
+    monkeypatch.setenv("TRITON_OPS_TRUSTED_KEYS", str(public))
+    monkeypatch.setenv("NO_PROXY", "*")
+    with http_server() as server:
+
+        def serve(*records):
+            export_records(records, tmp_path / "all.json", private)
+            url = server.serve(f"/{len(server.contents)}.json", (tmp_path / "all.json").read_bytes())
+            monkeypatch.setenv("TRITON_OPS_SHARED_DIRS", url)
+
+        yield serve
+
+
+def test_winners_of_others_race_the_default_once_before_they_are_this_machines(times_ms, tmp_path, served, capsys):
+    times_ms.update({(4, 2, 1): 12.0, (5, 3, 1): 8.0, (6, 2, 1): -8.0})
+    slower, faster, wrong = record_of(2, run="a"), record_of(3, n=5, run="b"), record_of(2, n=6, run="c")
+    elsewhere = replace(record_of(2, n=7), key=replace(slower.key, device={**slower.key.device, "name": "H200"}))
+    served(slower, faster, wrong, elsewhere)
+    own, options = tmp_path / "own", {"targets": [timed], "device": "cpu", "cache_dir": tmp_path / "own"}
+    assert recall(timed, shape=(5,), device="cpu", cache_dir=own) == faster  # launches have it before
+    assert matching(None, tmp_path) == []
+    outcomes = {each.entry.label: each.outcome for each in serve_idle(**options)}
+    assert outcomes == {"4": "repaired", "5": "ok", "6": "repaired"}
+    ours = {each.key.label: each for each in matching(None, own)}
+    assert {label: each.winner["tile"] for label, each in ours.items()} == {"4": 1, "5": 3, "6": 1}
+    assert all("it was found elsewhere, and raced here" in each.notes[-1] for each in ours.values())
+    assert recall(timed, shape=(4,), device="cpu", cache_dir=own) == ours["4"]
+    assert ours["5"].gain > 1.2
+    assert list(serve_idle(**options)) == []  # once
+
+
+def test_a_command_races_the_winners_of_others_too(times_ms, tmp_path, served, capsys):
+    times_ms.update({(4, 2, 1): 12.0, (4, 3, 1): 8.0})
+    served(of_another_version(record_of(2, run="a")))
+    words = ["lock", "verify", "--repair", "--records", "--device", "cpu", "--cache-dir", str(tmp_path / "own")]
+    assert main([*words, "--json"]) == 5
+    assert [each["outcome"] for each in json.loads(capsys.readouterr().out)["items"]] == ["repaired"]
+    assert [each.winner["tile"] for each in matching(None, tmp_path / "own")] == [3]
+    assert list(serve_idle(targets=[timed], device="cpu", cache_dir=tmp_path / "own")) == []
