@@ -47,12 +47,6 @@ class ClassOfConfigs:
         best = min(times, key=lambda config: times[config], default=self.configs[0])
         return best, times.get(best)
 
-    def holding(self, others: Mapping[int, Mapping[Config, BitClass]]) -> Iterator[int]:
-        """The extents at which a config of the space has this class, from the classes at each."""
-        for extent, classes in others.items():
-            if any(one.key == self.bit_class.key != "" for one in classes.values()):
-                yield extent
-
 
 def classes_command(
     vary: Annotated[
@@ -69,7 +63,8 @@ def classes_command(
     """
     operation, space, extents, dtype = target.tuned(target.operation(_LACK))
     goal = Target.of(device_spec(None)) if target.gpu is None else Target.named(target.gpu)
-    problem, varied = operation.problem(extents, dtype), dict(_varied(vary, operation, extents))
+    problem = operation.problem(extents, dtype)
+    varied = {} if vary is None else dict(_varied(vary, operation, extents))
     if jobs is not None:
         SettingsError.checked("--jobs", jobs, 1, hint="leave it out for one per CPU")
 
@@ -77,8 +72,11 @@ def classes_command(
         return _classes(ModelQuestion.of(operation, space=space, shape=shape, dtype=dtype), goal, jobs)
 
     classes, times = classes_at(extents), times_of(problem, target.cache_dir, goal.arch)
-    others = {value: classes_at(shape) for value, shape in varied.items()}
-    found = [replace(one, times_ms=times, extents=tuple(one.holding(others))) for one in grouped(classes)]
+    keys = {value: {one.key for one in classes_at(shape).values()} - {""} for value, shape in varied.items()}
+    found = [
+        replace(one, times_ms=times, extents=tuple(value for value in keys if one.bit_class.key in keys[value]))
+        for one in grouped(classes)
+    ]
     facts = Facts("explain classes", _json(str(problem), goal, found))
     facts.code = ExitCode.DONE if found else ExitCode.NONE_RAN
     facts.lines(f"{problem} for {goal.arch}: {counted(len(classes), 'config')}, {counted(len(found), 'class')}")
@@ -103,10 +101,8 @@ def _classes(question: ModelQuestion, goal: Target, jobs: int | None) -> dict[Co
         return dict(zip(launchable, [each.result() for each in map(pool.bit_class, launchable)], strict=True))
 
 
-def _varied(vary: str | None, operation: Operation, extents: tuple[int, ...] | None) -> Iterator[tuple[int, Any]]:
+def _varied(vary: str, operation: Operation, extents: tuple[int, ...] | None) -> Iterator[tuple[int, Any]]:
     """Each value of the extent that is varied, with the whole shape."""
-    if vary is None:
-        return
     match = _EXTENTS.fullmatch(vary)
     if match is None or match[1] not in operation.extents:
         hint = f"write one of {', '.join(operation.extents)} with its values, such as M=1,16,256"
@@ -125,12 +121,10 @@ def _rows(found: Sequence[ClassOfConfigs]) -> Iterator[list[str]]:
 
 
 def _json(problem: str, goal: Target, found: Sequence[ClassOfConfigs]) -> dict[str, Any]:
-    classes = []
-    for one in found:
-        (config, ms), told = one.fastest, one.bit_class
-        classes.append({
-            "key": told.key, "configs": list(one.configs), "fastest": config, "ms": ms, "extents": list(one.extents),
-            "orders": list(map(str, told.orders)), "fused": told.fused, "silent": told.silent,
-            "beside": told.beside(found[0].bit_class),
-        })  # fmt: skip
-    return {"problem": problem, "target": goal.arch, "classes": classes}
+    return {"problem": problem, "target": goal.arch, "classes": [
+        {
+            "key": (told := one.bit_class).key, "configs": list(one.configs), "fastest": one.fastest[0],
+            "ms": one.fastest[1], "extents": list(one.extents), "orders": list(map(str, told.orders)),
+            "fused": told.fused, "silent": told.silent, "beside": told.beside(found[0].bit_class),
+        } for one in found
+    ]}  # fmt: skip

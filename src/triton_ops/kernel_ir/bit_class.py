@@ -25,12 +25,9 @@ from triton_ops.kernel_ir.machine_code import TRITONS, PtxText, contraction
 from triton_ops.kernel_ir.ttir_syntax import TtirOperation, UntoldError, parsed_module
 
 _DOTS = ("tt.dot", "ttng.warp_group_dot", "ttng.tc_gen5_mma", "tt.dot_scaled", "ttng.tc_gen5_mma_scaled")
-_ONE_BLOCK = '"ttg.num-ctas" = 1 :'
 _INSTRUCTIONS = {"2": "mma.sync", "3": "wgmma", "5": "tcgen05"}
 
-_ALL_FUSED = "all products in sums fused"
 _ALIKE = "mma.sync or wgmma"  # both add up 16 products of halves at a time, and were equal in every bit on an H200
-_HALVES = ("f16", "bf16")
 _SPREAD = ("tt.broadcast", "ttg.convert_layout")
 _IN_SHARED_MEMORY = re.compile(r"!ttg\.memdesc<(?:\d+x)*(\w+),.*")
 
@@ -78,10 +75,9 @@ class BitClass:
             return [self.silent or other.silent]
         found = [] if self.expression == other.expression else ["other operations"]
         found += [str(order) for order in self.orders if order not in other.orders]
-        if self.fused != other.fused:
-            found.append(self.fused or _ALL_FUSED)
-        if self.hardware != other.hardware:
-            found.append(f"products or functions of {self.hardware or 'no architecture of its own'}")
+        found += [self.fused or "all products in sums fused"] * (self.fused != other.fused)
+        architecture = self.hardware or "no architecture of its own"
+        found += [f"products or functions of {architecture}"] * (self.hardware != other.hardware)
         return found or ["its sums otherwise in order"] * (self.key != other.key)
 
     @classmethod
@@ -120,37 +116,36 @@ class BitClass:
         return cls(digest([one.key for one in launches]), orders, "; ".join(one.fused for one in launches if one.fused))
 
 
+_GIVEN = TtirOperation("", (), (), "", (), ())  # stands for what no operation makes, such as a loop's turn
+
+
 class _Values(dict[str, TtirOperation]):
     """The operation that each value is made by."""
 
     def one_at_most(self, sum_: TtirOperation) -> bool:
         """Whether a sum adds zeros but for one element, which is chosen where a range has a number: in any order."""
-        axis, chosen = sum_.attribute("axis") or 0, self.get(sum_.operands[0])
+        axis, chosen = sum_.attribute("axis") or 0, self.before(sum_.operands[0])
         adds = sum_.name == "tt.reduce" and [one.name for one in sum_.regions[0][0].operations[:-1]] == ["arith.addf"]
-        if not adds or chosen is None or chosen.name != "arith.select":
+        if not adds or chosen.name != "arith.select" or self.before(chosen.operands[-1]).literal != ZERO:
             return False
-        where, zero = self._before(chosen.operands[0], _SPREAD), self.get(chosen.operands[-1])
-        if where is None or where.name != "arith.cmpi" or where.predicate != "eq" or zero is None:
-            return False
-        sides = permutations(where.operands)
-        return zero.literal == ZERO and any(self._counts(one, axis) and self._even(other, axis) for one, other in sides)
+        where = self.before(chosen.operands[0], _SPREAD)
+        equal, sides = (where.name, where.predicate) == ("arith.cmpi", "eq"), permutations(where.operands)
+        return equal and any(self._counts(one, axis) and self._even(other, axis) for one, other in sides)
 
-    def _before(self, name: str, moves: Sequence[str]) -> TtirOperation | None:
+    def before(self, name: str, moves: Sequence[str] = ()) -> TtirOperation:
         """What makes a value before such moves."""
-        one = self.get(name)
-        return self._before(one.operands[0], moves) if one is not None and one.name in moves else one
+        one = self.get(name, _GIVEN)
+        return self.before(one.operands[0], moves) if one.name in moves else one
 
     def _counts(self, name: str, axis: int) -> bool:
         """Whether a value is a range along an axis."""
-        own, begin = self._before(name, _SPREAD), self._before(name, (*_SPREAD, "tt.expand_dims"))
-        if own is None or begin is None or begin.name != "tt.make_range":
-            return False
-        return own.kinds[0].shape[axis] == begin.kinds[0].shape[0]
+        own, begin = self.before(name, _SPREAD), self.before(name, (*_SPREAD, "tt.expand_dims"))
+        return begin.name == "tt.make_range" and own.kinds[0].shape[axis] == begin.kinds[0].shape[0]
 
     def _even(self, name: str, axis: int) -> bool:
         """Whether a value is the same all along an axis."""
-        own = self._before(name, _SPREAD)
-        return own is not None and (bool(own.literal) or own.name == "tt.splat" or own.kinds[0].shape[axis] == 1)
+        own = self.before(name, _SPREAD)
+        return bool(own.literal) or own.name == "tt.splat" or any(kind.shape[axis] == 1 for kind in own.kinds)
 
 
 def _place_in(text: str) -> Callable[[TtirOperation], SourcePlace | None]:
@@ -160,37 +155,36 @@ def _place_in(text: str) -> Callable[[TtirOperation], SourcePlace | None]:
 
 def _orders(ttgir: str, pairs: bool) -> Iterator[tuple[SourcePlace | None, str]]:
     """How the sums of a module of TTGIR are ordered, with their lines."""
-    if _ONE_BLOCK not in ttgir:
+    if '"ttg.num-ctas" = 1 :' not in ttgir:
         raise UntoldError("its blocks work in clusters, whose layouts are not read")
     layouts, place = Layouts.of(ttgir), _place_in(ttgir)
-    reordered, values = dict[str, str](), _Values()
+    values = _Values()
     for one in walk(parsed_module(ttgir).kernel.blocks):
         words = ""
         values.update(dict.fromkeys(one.results, one))
         if one.name in ("tt.reduce", "tt.scan"):
-            words = "" if values.one_at_most(one) else _reduced(one, layouts, reordered)
+            words = "" if values.one_at_most(one) else _reduced(one, layouts, values.before(one.operands[0]))
         elif one.name in _DOTS:
             words = _multiplied(one, layouts)
-        elif one.name == "tt.reshape" and "allow_reorder" in one.text:
-            reordered[one.results[0]] = _reordered(one, layouts)
         if pairs and one.name == "tt.reduce":
             words = words.replace(IN_A_THREAD, f"{IN_A_THREAD} by pairs")
         if words:
             yield place(one), words
 
 
-def _reduced(one: TtirOperation, layouts: Layouts, reordered: Mapping[str, str]) -> str:
+def _reduced(one: TtirOperation, layouts: Layouts, before: TtirOperation) -> str:
     axis, kind = one.attribute("axis") or 0, one.types[0]
     extent, scans = kind.shape[axis], one.name == "tt.scan"
     exact = kind.whole or all(each.name in EXACT for each in one.regions[0][0].operations[:-1])
     if extent == 1 or exact:
         return ""
-    what = "a running sum" if scans else "a sum"
-    order = layouts.order(kind.layout, axis, extent, scans)
-    return f"{what} over {extent}: {order}{reordered.get(one.operands[0], '')}"
+    order = f"{layouts.order(kind.layout, axis, extent, scans)}{_reordered(before, layouts)}"
+    return f"a {'running ' * scans}sum over {extent}: {order}"
 
 
 def _reordered(one: TtirOperation, layouts: Layouts) -> str:
+    if one.name != "tt.reshape" or "allow_reorder" not in one.text:
+        return ""
     before, after = one.types[0], one.kinds[0]
     axis = next((nth for nth, pair in enumerate(zip(before.shape, after.shape, strict=False)) if pair[0] != pair[1]), 0)
     return f", of what was {layouts.order(before.layout, axis, before.shape[axis])}"
@@ -204,5 +198,5 @@ def _multiplied(one: TtirOperation, layouts: Layouts) -> str:
         return ""
     if version is None:
         return f"products of {element} term by term"
-    instruction = _INSTRUCTIONS[version[1]]
-    return f"products of {element} by {_ALIKE if element in _HALVES and instruction in _ALIKE else instruction}"
+    instruction, halves = _INSTRUCTIONS[version[1]], element in ("f16", "bf16")
+    return f"products of {element} by {_ALIKE if halves and instruction in _ALIKE else instruction}"

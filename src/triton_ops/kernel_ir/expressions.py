@@ -37,15 +37,14 @@ _UNTOLD = {
     "tt.mulhiui": "it draws random numbers, or multiplies whole numbers as generators of these do",
     "tt.call": "it calls a function that Triton does not write into it",
     "scf.while": "a loop ends by what it computes",
-    "cf.br": "it jumps",
-    "cf.cond_br": "it jumps",
+    **dict.fromkeys(("cf.br", "cf.cond_br"), "it jumps"),
 }
 _NAMES = re.compile(r"%[\w$.-]+(?:#\d+)?|\baxis = \d+ : i32|(?:end|start) = \d+ : i32")
 ZERO = "0.000000e+00"
 PROGRAMS = "number of programs"
 _GIVEN = -2  # no depth of a loop
 _IN_PARTS = re.compile(r"inputPrecision = \w+x\d")  # several products for one, whose sums stand apart
-_IMPRECISE = re.compile(r"maxNumImpreciseAcc = (\d+)")
+_IMPRECISE = re.compile(r"maxNumImpreciseAcc = \d+")
 
 
 class Expression(NamedTuple):
@@ -90,16 +89,14 @@ class Expressions:
     bounds: set[str] = field(default_factory=set)
     _values: dict[str, Expression] = field(default_factory=dict)
     _tiles: set[int] = field(default_factory=set)
+    _chained: set[str] = field(default_factory=set)  # products whose sum is the loop's own
 
     @staticmethod
     def of(module: Module, place: Callable[[TtirOperation], SourcePlace | None]) -> Expressions:
         """Those of a module of TTIR; raises UntoldError, with the reason, where the order of a sum cannot be told."""
         found = Expressions(place)
-        if len(module.kernel.blocks) > 1:
-            raise UntoldError("it jumps")
-        for one in walk(module.kernel.blocks):
-            if one.name in _LOADS:
-                found._tiles.update(one.kinds[0].shape)
+        loads = (one for one in walk(module.kernel.blocks) if one.name in _LOADS)
+        found._tiles.update(extent for one in loads for extent in one.kinds[0].shape)
         for name, kind in module.kernel.arguments:
             key = _described(name, module) if kind.descriptor else name
             pointer, turns = kind.pointer or kind.descriptor, frozenset({(_GIVEN, name[1:])} if kind.whole else ())
@@ -126,32 +123,23 @@ class Expressions:
         if (reason := _UNTOLD.get(one.name)) is not None:
             raise UntoldError(reason)
         given = [self._values[name] for name in one.operands if name in self._values]
-        special = {
-            "scf.for": self._for, "scf.if": self._if, "tt.reduce": self._reduce, "tt.scan": self._reduce,
-        }.get(one.name)  # fmt: skip
-        if special is not None:
-            return special(one, given, depth)
-        if one.name in _LOADS:
-            return [self._load(one, given, depth)]
+        if (special := _SPECIAL.get(one.name)) is not None:
+            return special(self, one, given, depth)
         if one.name in _STORES:
             self.stored.add(digest("store", given[0].key, given[_STORES[one.name]].key))
             return []
-        if one.name == "tt.atomic_rmw":
-            return self._atomic(one, given)
-        if one.name == "tt.dot":
-            return [self._dot(one, given, chained=False)]
         if one.name == "tt.dot_scaled":
             self.groups.add((self.place(one), f"sums of {one.types[0].shape[-1]} terms after others"))
         return [value._replace(turns=_turns(one, given)) for value in self._plain(one, given)]
 
-    def _load(self, one: TtirOperation, given: Sequence[Expression], depth: int) -> Expression:
+    def _load(self, one: TtirOperation, given: Sequence[Expression], depth: int) -> list[Expression]:
         """What is read, in which order by the turns of the innermost loop, and what stands for elements outside."""
         places, filled = (given[:1], given[2:3]) if one.name == "tt.load" else (given, [])
         turns = frozenset[tuple[int, str]]().union(*(value.turns for value in places))
         order = sorted(name for at, name in turns if at == depth - 1 and name)
         fill = [value.key for value in filled if value.key != digest(ZERO, one.kinds[0].element) and value.number != 0]
         parts = [order, fill] if order or fill else []
-        return Expression(digest("load", given[0].key, one.kinds[0].element, *parts), turns=turns)
+        return [Expression(digest("load", given[0].key, one.kinds[0].element, *parts), turns=turns)]
 
     def _plain(self, one: TtirOperation, given: Sequence[Expression]) -> list[Expression]:
         """What an operation makes of single elements."""
@@ -167,42 +155,38 @@ class Expressions:
             return [Expression(digest(*products[0].apart, other.key))]
         if one.name == "arith.select" and not given[0].data:
             given = [Expression("a place", data=False), *given[1:]]
-        keys, element = [value.key for value in given], [kind.element for kind in one.kinds]
-        data = any(value.data for value in given)
-        words = _NAMES.sub("", one.text), one.quoted
-        return [Expression(digest(one.name, words, keys, element, nth), data) for nth in range(len(one.results))]
+        words, element = (_NAMES.sub("", one.text), one.quoted), [kind.element for kind in one.kinds]
+        return _made(one, given, one.name, words, [value.key for value in given], element)
 
     def _tile(self, one: TtirOperation, given: Sequence[Expression]) -> Expression | None:
         """Where a tile begins or ends, or how many tiles cover an extent, without their size."""
-        if len(given) != 2 or any(value.data for value in given):
-            return None
-        sizes = [value.number for value in given if value.number in self._tiles]
         others = [value.key for value in given if value.number is None]
-        if not sizes or not others:
-            covering = [value.number for value in given if value.number is not None and value.number + 1 in self._tiles]
-            return Expression(f"{others[0]} + tile - 1", data=False) if covering and one.name == "arith.addi" else None
-        if one.name == "arith.muli":
-            return Expression(f"({others[0]}) * tile", data=False)
-        if one.name == "arith.addi" and others[0].endswith("* tile"):
-            return Expression(f"{others[0]} + tile", data=False)
-        if one.name in ("arith.divsi", "arith.divui") and others[0].endswith(" + tile - 1"):
-            return Expression(f"tiles of {others[0].removesuffix(' + tile - 1')}", data=False, tile=sizes[0])
-        return None
+        sizes = [value.number for value in given if value.number is not None]
+        if len(others) != 1 or len(sizes) != 1 or any(value.data for value in given):
+            return None
+        key, size, name = others[0], sizes[0], one.name
+        if size not in self._tiles:
+            ends = size + 1 in self._tiles and name == "arith.addi"
+            return Expression(f"{key} + tile - 1", data=False) if ends else None
+        if name == "arith.muli":
+            return Expression(f"({key}) * tile", data=False)
+        if name == "arith.addi" and key.endswith("* tile"):
+            return Expression(f"{key} + tile", data=False)
+        covers = name in ("arith.divsi", "arith.divui") and key.endswith(" + tile - 1")
+        return Expression(f"tiles of {key.removesuffix(' + tile - 1')}", data=False, tile=size) if covers else None
 
-    def _dot(self, one: TtirOperation, given: Sequence[Expression], chained: bool) -> Expression:
-        """A product: its accumulator is the loop's own sum where it is `chained`."""
+    def _dot(self, one: TtirOperation, given: Sequence[Expression], _: int) -> list[Expression]:
         left, right, total = (value.key for value in given[:3])
-        imprecise, terms, element = _IMPRECISE.search(one.text), one.types[0].shape[-1], one.kinds[0].element
-        promoted = int(imprecise[1]) if imprecise is not None else 0
-        apart = total == digest(ZERO, element)
+        promoted, terms = one.attribute("maxNumImpreciseAcc") or 0, one.types[0].shape[-1]
+        apart = total == digest(ZERO, one.kinds[0].element)
         if not one.types[0].whole:  # exact in any order
-            if not chained:
+            if one.results[0] not in self._chained:
                 self.groups.add((self.place(one), f"sums of {terms} terms {'apart' if apart else 'after others'}"))
             if 0 < promoted <= terms:
                 self.groups.add((self.place(one), f"sums of {promoted} terms apart"))
         words = _IMPRECISE.sub("", _NAMES.sub("", one.text))
         made = ("dot", words, sorted((left, right)), [kind.element for kind in one.types])
-        return Expression(digest(*made, total), apart=made if apart else ())
+        return [Expression(digest(*made, total), apart=made if apart else ())]
 
     def _reduce(self, one: TtirOperation, given: Sequence[Expression], depth: int) -> list[Expression]:
         block = one.regions[0][0]
@@ -212,11 +196,9 @@ class Expressions:
             return list(given)
         combined = [value.key for value in self._block(block, depth + 1)]
         words = one.name, "reverse = true" in one.text
-        data = any(value.data for value in given)
-        keys = [value.key for value in given]
-        return [Expression(digest(words, keys, combined, nth), data) for nth in range(len(one.results))]
+        return _made(one, given, words, [value.key for value in given], combined)
 
-    def _atomic(self, one: TtirOperation, given: Sequence[Expression]) -> list[Expression]:
+    def _atomic(self, one: TtirOperation, given: Sequence[Expression], _: int) -> list[Expression]:
         if one.kinds[0].element.startswith(("f", "bf")) or one.predicate in ("fadd", "exch"):
             raise UntoldError("it adds floating point atomically, in the order in which programs come")
         self.stored.add(digest("atomic", one.predicate, [value.key for value in given[:2]]))
@@ -234,15 +216,13 @@ class Expressions:
         inner, begin = carried[0::2], [self._values[name] for name in carried[1::2]]
         handed = dict(zip(inner, one.regions[0][0].operations[-1].operands, strict=False))
         self._values[turn] = Expression(f"turn {depth}", data=False, turns=frozenset({(depth, "")}))
-        ranks = [
-            sum(one.inexact for one in begin[:nth]) if value.inexact else f"whole {nth}"
-            for nth, value in enumerate(begin)
-        ]
-        for name, value, rank in zip(inner, begin, ranks, strict=True):
-            key = value.key if value.pointer else f"carried {depth} {rank}"
+        ranks = [sum(one.inexact for one in begin[:nth]) for nth in range(len(begin))]
+        for nth, (name, value) in enumerate(zip(inner, begin, strict=True)):
+            key = value.key if value.pointer else f"carried {depth} {ranks[nth] if value.inexact else f'whole {nth}'}"
             turns = value.turns if value.inexact else value.turns | self._steps(one, name, handed[name], depth)
             self._values[name] = value._replace(key=key, number=None, apart=(), turns=turns)
-        turned = self._turn(one, inner, depth)
+        self._chained |= _chains(one, inner)
+        turned = self._block(one.regions[0][0], depth + 1)
         bounds = self._values[lower], self._values[upper], self._values[step]
         if any(value.inexact for value in begin):
             self.bounds.update(name for value in bounds for at, name in value.turns if at == _GIVEN)
@@ -263,22 +243,27 @@ class Expressions:
         falls = made.name == "arith.subi" or any((value.number or 0) < 0 for value in given)
         return own.turns | _turns(made, given) | ({(depth, "falls")} if falls else set())
 
-    def _turn(self, one: TtirOperation, inner: Sequence[str], depth: int) -> list[Expression]:
-        """The values that a turn of a loop hands on."""
-        chains, handed = self._chains(one, inner), []
-        for each in one.regions[0][0].operations:
-            if each.results and each.results[0] in chains:
-                self._keep(each, [self._dot(each, [self._values[name] for name in each.operands], chained=True)])
-            else:
-                handed = self._block(TtirBlock(operations=[each]), depth + 1)
-        return handed
 
-    def _chains(self, one: TtirOperation, inner: Sequence[str]) -> set[str]:
-        """The products that add to what the loop carries, and are all that it carries on there."""
-        operations = one.regions[0][0].operations
-        pairs = dict(zip(operations[-1].operands, inner, strict=False))
-        dots = (each for each in operations if each.name == "tt.dot" and not _IN_PARTS.search(each.text))
-        return {each.results[0] for each in dots if pairs.get(each.results[0]) == each.operands[2]}
+_Way = Callable[[Expressions, TtirOperation, Sequence[Expression], int], list[Expression]]
+_SPECIAL: dict[str, _Way] = {
+    "scf.for": Expressions._for, "scf.if": Expressions._if, "tt.reduce": Expressions._reduce,
+    "tt.scan": Expressions._reduce, "tt.atomic_rmw": Expressions._atomic, "tt.dot": Expressions._dot,
+    **dict.fromkeys(_LOADS, Expressions._load),
+}  # fmt: skip
+
+
+def _chains(loop: TtirOperation, inner: Sequence[str]) -> set[str]:
+    """The products that add to what the loop carries, and are all that it carries on there."""
+    operations = loop.regions[0][0].operations
+    pairs = dict(zip(operations[-1].operands, inner, strict=False))
+    dots = (each for each in operations if each.name == "tt.dot" and not _IN_PARTS.search(each.text))
+    return {each.results[0] for each in dots if pairs.get(each.results[0]) == each.operands[2]}
+
+
+def _made(one: TtirOperation, given: Sequence[Expression], *parts: object) -> list[Expression]:
+    """The results of an operation that have these parts."""
+    data = any(value.data for value in given)
+    return [Expression(digest(*parts, nth), data) for nth in range(len(one.results))]
 
 
 def _turns(one: TtirOperation, given: Sequence[Expression]) -> frozenset[tuple[int, str]]:

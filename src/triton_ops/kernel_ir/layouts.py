@@ -10,13 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 _NAMED = re.compile(r"^(#\w+) = (#tt\w*\..*)$", re.MULTILINE)
 _LISTS = re.compile(r"(\w+) = \[([\d, ]*)\]")
 _BASES = re.compile(r"(register|lane|warp) = \[((?:\[[\d, ]*\](?:, )?)*)\]")
 _SLICE = re.compile(r"#ttg\.slice<\{dim = (\d+), parent = (.*)\}>$")
-_VERSION = re.compile(r"versionMajor = (\d)")
-_WARP_GROUP = 3  # the version of the layout of a product by a group of warps
 _BLOCKED = "#ttg.blocked"
 IN_A_THREAD, LANES, WARPS, _PARTS = "in a thread", "lanes", "warps", "parts in order"
 
@@ -47,9 +46,12 @@ class Layouts:
         if not holders:
             return whole
         in_parts = scans and whole.startswith(_BLOCKED)
-        found = list(_fitted(holders[:2], extent, _PARTS) if in_parts else _fitted(holders, extent, IN_A_THREAD))
-        halves = not scans and _by_halves(found)
-        return f"{extent} by halves" if halves else ", ".join(f"{count} {holder}" for holder, count in found)
+        held = [*holders[:2], (_PARTS, extent)] if in_parts else [*holders, (IN_A_THREAD, extent)]
+        # All counts are powers of two. Holders beyond the extent hold the same elements again.
+        doublings = [holder for holder, count in held for _ in range(count.bit_length() - 1)][: extent.bit_length() - 1]
+        if not scans and _by_halves(doublings):
+            return f"{extent} by halves"
+        return ", ".join(f"{1 << len([*same])} {holder}" for holder, same in groupby(doublings))
 
 
 def _holders(layout: str, axis: int) -> Iterator[tuple[str, int]]:
@@ -62,16 +64,14 @@ def _holders(layout: str, axis: int) -> Iterator[tuple[str, int]]:
         for name, holder in (("sizePerThread", IN_A_THREAD), ("threadsPerWarp", LANES), ("warpsPerCTA", WARPS)):
             yield holder, lists[name][axis]
     elif layout.startswith("#ttg.nvidia_mma"):
-        yield from _of_product(lists, int(_VERSION.findall(layout)[0]), axis)
+        yield from _of_product(lists["warpsPerCTA"], lists["instrShape"], axis)
     elif layout.startswith("#ttg.linear"):
         yield from _of_bases(layout, axis)
 
 
-def _of_product(lists: Mapping[str, list[int]], version: int, axis: int) -> Iterator[tuple[str, int]]:
-    warps, shape = lists["warpsPerCTA"], lists["instrShape"]
+def _of_product(warps: list[int], instruction: list[int], axis: int) -> Iterator[tuple[str, int]]:
     if axis == len(warps) - 1:
-        columns = shape[1] if version == _WARP_GROUP else shape[-1]
-        yield from ((IN_A_THREAD, 2), (LANES, 4), (IN_A_THREAD, columns // 8))
+        yield from ((IN_A_THREAD, 2), (LANES, 4), (IN_A_THREAD, instruction[axis] // 8))
     elif axis == len(warps) - 2:
         yield from ((LANES, 8), (IN_A_THREAD, 2))
     yield WARPS, warps[axis]
@@ -82,32 +82,17 @@ def _of_bases(layout: str, axis: int) -> Iterator[tuple[str, int]]:
     moves = []
     for name, bases in _BASES.findall(layout):
         holder = {"register": IN_A_THREAD, "lane": LANES, "warp": WARPS}[name]
-        steps = [int(base.split(",")[axis]) for base in re.findall(r"\[([\d, ]*)\]", bases)]
-        moved = [step for step in steps if step]
+        moved = [step for base in re.findall(r"\[([\d, ]*)\]", bases) if (step := int(base.split(",")[axis]))]
         if moved != sorted(moved) or any(step & (step - 1) for step in moved):
             return  # another order than that of the elements
         moves += [(step, holder) for step in moved]
     yield from ((holder, 2) for _, holder in sorted(moves))
 
 
-def _fitted(holders: list[tuple[str, int]], extent: int, rest: str) -> Iterator[tuple[str, int]]:
-    """The holders of so many elements: those beyond hold the same elements again, and `rest` holds what is left."""
-    merged: list[tuple[str, int]] = []
-    for holder, count in (*holders, (rest, extent)):
-        fitting = min(count, extent)
-        extent //= fitting
-        if fitting > 1 and merged and merged[-1][0] == holder:
-            merged[-1] = holder, merged[-1][1] * fitting
-        elif fitting > 1:
-            merged.append((holder, fitting))
-    yield from merged
-
-
-def _by_halves(fitted: list[tuple[str, int]]) -> bool:
+def _by_halves(doublings: list[str]) -> bool:
     """Whether a sum adds its halves, then the halves of that, and so on, whoever holds them.
 
     A thread adds up its elements in order, of which two are halves; then lanes add up by halves, and then warps.
     """
-    far_first = [holder for holder, count in reversed(fitted) for _ in range(count.bit_length() - 1)]
-    in_turn = sorted(far_first, key=(IN_A_THREAD, LANES, WARPS).index)
-    return far_first == in_turn and far_first.count(IN_A_THREAD) < 2
+    in_turn = sorted(doublings, key=(WARPS, LANES, IN_A_THREAD).index)
+    return doublings == in_turn and doublings.count(IN_A_THREAD) < 2

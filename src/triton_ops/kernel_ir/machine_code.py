@@ -136,9 +136,8 @@ def contraction(cubin: bytes, ptx: str) -> str:
     Raises UntoldError where products of another type are left to it.
     """
     left, before = PtxText(ptx).left_to_fuse()
-    if others := sorted({*left} - {"f32"}):
-        what = f"products of {', '.join(others)} with sums"
-        raise UntoldError(f"the assembler may fuse {what}, and it is not read whether it does")
+    if others := ", ".join(sorted({*left} - {"f32"})):
+        raise UntoldError(f"the assembler may fuse products of {others} with sums, and it is not read whether it does")
     # Without any, other instructions than these are of quotients and functions that the assembler writes out.
     fused = sum(word & _OPERATION in _FUSED for word in _instructions(cubin)) - before if left else 0
     if fused == left["f32"]:
@@ -236,8 +235,7 @@ class PtxText(str):
 
         A text has one instruction for each register, but in loops.
         """
-        made: set[str] = set()
-        left, fused = Counter[str](), 0
+        made, left, fused = set[str](), Counter[str](), 0
         for operation, kind, operands in _FLOAT.findall(self):
             result, *given = (one.strip() for one in operands.split(","))
             if operation in ("mul", "div"):

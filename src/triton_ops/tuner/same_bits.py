@@ -57,9 +57,8 @@ class WithinClass:
 
     def faults(self, trials: Sequence[Trial]) -> list[Trial]:
         """The trials of the class that gave other results than the trusted config, whose own were right."""
-        if not any(trial.ok for trial in trials if trial.config == self.trusted):
-            return []
-        return [trial for trial in trials if trial.status is Status.WRONG and trial.config != self.trusted]
+        right = any(trial.ok for trial in trials if trial.config == self.trusted)
+        return [each for each in trials if right and each.status is Status.WRONG and each.config != self.trusted]
 
     def notes(self, trials: Sequence[Trial]) -> list[str]:
         """Why the default alone could run, and which configs of its class gave other results; each is a warning too."""
