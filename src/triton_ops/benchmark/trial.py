@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -27,13 +28,16 @@ from triton_ops.base import OwnFile, escaped
 from triton_ops.benchmark import trial_child as child
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError
-from triton_ops.processes import Reader, Surroundings, WorkerLostError, WorkerProcess, held_bytes
+from triton_ops.processes import (
+    ForkServer, Reader, Surroundings, WorkerLostError, WorkerProcess, fork_servers, held_bytes,
+)  # fmt: skip
 from triton_ops.typed import TypedTarget
 
 with contextlib.suppress(ImportError):  # not on Windows, where no process is started
     import fcntl
 
 _PROGRAM = "triton_ops.benchmark.trial_child"
+_CHANGES = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # others' code, which may start threads
 _READER = Reader(msgspec.msgpack.Decoder(child.Answer).decode, 1 << 24)
 _LONGEST_TEXT = 400
 _MISALIGNED = "misaligned address"  # which a GPU refuses aloud, as a function refuses an argument by an error
@@ -168,6 +172,28 @@ class _Arena:
         self.passed, self.files = file.fileno(), (file.fileno(),)
 
 
+@dataclass(frozen=True)
+class _ForkNeeds:
+    """The packages that a fork server of trial processes has imported, which is all that they have in common.
+
+    It has neither the user's variables nor code of the user's, and no GPU's context.
+    """
+
+    imports: frozenset[str]
+
+    def __ge__(self, others: object) -> bool:
+        """Tell whether a server with these needs serves others; those of compilers it does not."""
+        return isinstance(others, _ForkNeeds) and self.imports >= others.imports
+
+    def server(self) -> ForkServer:
+        """Such a server, to be given back."""
+        with DeviceError.when("no trial process can be started", "end other processes or close files"):
+            return fork_servers.borrow(self, partial(
+                ForkServer, "triton_ops.processes.fork_server", _PROGRAM, *sorted(self.imports),
+                changes=_CHANGES, starting=True,
+            ))  # fmt: skip
+
+
 class _Confined:
     """A child with its arenas, which is started when it is needed."""
 
@@ -178,6 +204,7 @@ class _Confined:
         self._candidate, self._outputs, self._limits, self._imports = candidate, outputs, limits, imports
         self._device, self._size = device, -(-arena_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         self._process: WorkerProcess | None = None
+        self._undo = contextlib.ExitStack()
         self._task: child.Task | None = None  # until it is answered
         self.lacking: tuple[str, ...] = ()
 
@@ -186,14 +213,15 @@ class _Confined:
         if self._process is not None:
             return
         self._place = child.Place(self._device)
-        self._undo = contextlib.ExitStack()
         with DeviceError.when("no memory can be shared with a trial process", _HINT, OSError, AttributeError):
             self._inputs = _Arena(self._place, self._size, self._undo, written_here=True)
             self._results = _Arena(self._place, self._size, self._undo, written_here=False)
         self._memory, address = self._place.room("torch" if self._place.on_gpu else "array", self._size + mmap.PAGESIZE)
         self._snapshot = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE  # begins as an arena does
+        server = _ForkNeeds(frozenset(self._imports)).server()
+        self._undo.callback(fork_servers.give_back, server)
         self._process = WorkerProcess(
-            device=self._device if self._place.on_gpu else "", program=_PROGRAM, reader=_READER,
+            device=self._device if self._place.on_gpu else "", program=server, reader=_READER,
             files=(*self._inputs.files, *self._results.files),
         )  # fmt: skip
         self._undo.callback(self._process.kill)
@@ -209,9 +237,8 @@ class _Confined:
 
     def end(self) -> None:
         """End the child, and give up the arenas."""
-        if self._process is not None:
-            self._process = None
-            self._undo.close()
+        self._process = None
+        self._undo.close()
 
     def block(
         self, calls: Sequence[Arguments], way: Literal["call", "hold", "echo"] = "call", *, limit_s: float = math.inf

@@ -43,7 +43,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -357,6 +357,15 @@ def command(
     """
     if not sys.executable:
         raise DeviceError("no further Python process can be started here", hint="run it inline")
+    text = _PROGRAM.format(module) if keeper is None else _APART + _PROGRAM.format(KEEPER)
+    called = [sys.executable, "-W", "ignore", "-c", text]
+    return [*called, *arguments(*words, leftovers=leftovers, keeper=keeper and (*keeper, module))]
+
+
+def arguments(
+    *words: object, leftovers: Leftovers = _NOTHING, keeper: tuple[int, float, str] | None = None
+) -> list[str]:
+    """What such a process finds from `sys.argv[1]` on: how it is to be, then the words."""
     entries = dict.fromkeys([*search_path(), _HOME])  # a program may take an entry away after its imports
     home, archive = Path(sysconfig.get_path("stdlib")), f"python{sys.version_info.major}{sys.version_info.minor}.zip"
     own = (home, home / "lib-dynload", Path(sysconfig.get_path("platstdlib")), home.parent / archive)
@@ -368,10 +377,19 @@ def command(
         "family": leftovers.family,
         "temporary": None if leftovers.temporary is None else str(leftovers.temporary),
         "program": Program.here(),
-        "keeper": keeper and (*keeper, module),
+        "keeper": keeper,
     }
-    text = _PROGRAM.format(module) if keeper is None else _APART + _PROGRAM.format(KEEPER)
-    return [sys.executable, "-W", "ignore", "-c", text, json.dumps(manner), *map(str, words)]
+    return [json.dumps(manner), *map(str, words)]
+
+
+def rename(own: Sequence[str]) -> None:
+    """Give a forked process its own `arguments`, mark and folder in place of those of its fork server."""
+    sys.argv[1:] = own
+    leftovers, marks = Leftovers.own(), os.environ[settings.FAMILY].split()
+    settings.set_variable(settings.FAMILY, " ".join([*marks[:-1], str(leftovers.family)]))
+    if leftovers.temporary is not None:
+        settings.set_variable("TMPDIR", str(leftovers.temporary))
+        tempfile.tempdir = None
 
 
 def environment(

@@ -2,7 +2,8 @@
 
 A fork server never runs the user's code and has one thread when it forks. Each process that it forks leads a process
 group of its own, and has a connection to its user and a file for its stderr. When the fork server is gone, however it
-ended, such a process ends itself and whatever it has started. The fork server's own program makes `ForkRequests`.
+ended, such a process ends itself and whatever it has started. The fork server's own program makes `ForkRequests`; that
+of `WorkerProcess`es is `main` here.
 
 Users that are there at the same time and need the same fork from one server. It is idle when the last of them has given
 it back.
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
+import json
 import operator
 import os
 import select
@@ -37,6 +40,8 @@ from triton_ops.base import OwnFile, TemporaryFolder, at_fork
 from triton_ops.processes import child
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd
 
+with contextlib.suppress(ImportError):  # not on Windows, where no process is started
+    import fcntl
 if TYPE_CHECKING:
     from triton_ops.processes.worker_process import WorkerProcess
 
@@ -191,9 +196,11 @@ class IdleProcesses(Generic[Process]):
 
 
 _FORK, _CODE = b"f", b"c"
-"""The two questions: fork a process, which gets the two descriptors sent along; tell the exit code of a process."""
+"""The two questions: fork a process, which gets the descriptors sent along; tell the exit code of a process."""
 _QUESTION, _ANSWER = struct.Struct("<cq"), struct.Struct("<q")
-"""A question with the id of a process, 0 with `_FORK`; and its answer, the id of the new process or the exit code."""
+"""A question with the id of a process, or with `_FORK` the bytes of its words, which follow as JSON; and its answer,
+the id of the new process or the exit code."""
+_MOST_FILES = 16
 _RUNNING = 1 << 20  # the answer in place of an exit code while a process runs; no exit code is so large
 _START_TIMEOUT_S = 120.0  # the first answer waits for the imports, on a slow disk and with all cores busy
 _EXIT_S = 2.0  # a connection may be closed a moment before its process ends
@@ -205,12 +212,13 @@ _PARENT_CHECK_S = 0.25  # the parent may end while another process still holds t
 class ForkServer:
     """The handle of a fork server, whose program `module` finds `words` from `sys.argv[4]` on; safe among threads.
 
-    `OSError` or `DeviceError` if no process can be started. Its users say what its `equipment` is.
+    With `starting` it has only the variables that starts read. `OSError` or `DeviceError` if no process can be started.
+    Its users say what its `equipment` is.
     """
 
     equipment: Any = None
 
-    def __init__(self, module: str, *words: str, changes: Mapping[str, str]) -> None:
+    def __init__(self, module: str, *words: str, changes: Mapping[str, str], starting: bool = False) -> None:
         self._lock = threading.Lock()
         self._family = child.new_mark()
         self._ended_here = False
@@ -221,14 +229,19 @@ class ForkServer:
             ours, theirs = child.socket_pair()
             self._socket = undo.enter_context(ours)
             leftovers = child.Leftovers(self._family, self._temporary.path)
+            own = child.environment(changes, self._family, self._temporary.path, starting=starting)
             with theirs:
                 self._process = subprocess.Popen(
                     child.command(module, theirs.fileno(), os.getpid(), *words, leftovers=leftovers),
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors.fileno(),
-                    pass_fds=(theirs.fileno(),), env=child.environment(changes, self._family, self._temporary.path),
-                    start_new_session=True,
+                    pass_fds=(theirs.fileno(),), env=own, start_new_session=True,
                 )  # fmt: skip
             undo.pop_all()
+
+    def start(self, words: Sequence[Any], descriptors: Sequence[int]) -> Fork:
+        """A new process, which gets these words and copies of these descriptors; raises as `fork`."""
+        text = json.dumps(words).encode()
+        return Fork(self, self._ask(_FORK, len(text), text, descriptors))
 
     def fork(self) -> ForkedProcess:
         """A new process, which waits for questions on its connection; `OSError` if no more files can be opened.
@@ -239,7 +252,7 @@ class ForkServer:
             errors = undo.enter_context(child.file_without_a_name())
             here, there = map(undo.enter_context, child.socket_pair())
             with there:
-                pid = self._ask(_FORK, 0, (there.fileno(), errors.fileno()))
+                pid = self.start((), (there.fileno(), errors.fileno())).pid
             undo.pop_all()
         return ForkedProcess(self, pid, Channel(here, here), errors)
 
@@ -283,12 +296,12 @@ class ForkServer:
         """Tell whether a signal of people and systems has ended the fork server."""
         return not self._ended_here and -(self._process.poll() or 0) in child.OUTSIDE
 
-    def _ask(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
+    def _ask(self, question: bytes, about: int, text: bytes = b"", descriptors: Sequence[int] = ()) -> int:
         with self._lock:
             try:
                 # A copy of the descriptor, since a socket object closes the one that it was given.
                 with socket.socket(fileno=os.dup(self._socket.fileno())) as connection:
-                    socket.send_fds(connection, [_QUESTION.pack(question, about)], descriptors)
+                    socket.send_fds(connection, [_QUESTION.pack(question, about) + text], descriptors)
                 return self._answer()
             except TimeoutError:
                 self.kill()  # a late answer must not be taken for the answer to the next question
@@ -296,7 +309,7 @@ class ForkServer:
                 with contextlib.suppress(subprocess.TimeoutExpired):  # how it ended is asked for later
                     self._process.wait(_EXIT_S)
                 self.kill()
-        raise EOFError("the process that starts compilers is gone")
+        raise EOFError("the process that forks others is gone")
 
     def _answer(self) -> int:
         """The answer to the question that was sent; `TimeoutError` if it is late, else `EOFError` or `OSError`."""
@@ -308,15 +321,58 @@ class ForkServer:
         return int(_ANSWER.unpack(answer)[0])
 
 
-class ForkedProcess:
+class Fork:
+    """A process that a fork server has forked, with what its user needs of a `Popen`."""
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self.pid, self._fork_server = pid, server
+        self.returncode: int | None = None
+        self._lost = False  # whether the fork server was found to be gone, with which its processes end
+
+    def poll(self) -> int | None:
+        """Its exit code, or minus the number of the signal that ended it; None while it runs.
+
+        It is that of a kill, which is not kept, if the fork server is gone and cannot tell.
+        """
+        if self.returncode is None and not self._lost:
+            try:
+                self.returncode = self._fork_server.code_of(self.pid)
+            except EOFError:
+                self._lost = True
+        return -signal.SIGKILL if self._lost else self.returncode
+
+    def wait(self, seconds: float = _KILLED_S) -> int | None:
+        """Wait for its end, so many seconds at most; its exit code, or minus the number of the signal that ended it.
+
+        None if it still runs, or if the fork server is gone and cannot tell.
+        """
+        clock = AwakeClock()
+        while self.poll() is None and clock.now() < seconds:
+            time.sleep(_EXIT_CHECK_S)
+        return self.returncode
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process and to everything that it has started; to nothing once its end is known.
+
+        It ends with its fork server, after which its number may be another's.
+        """
+        if self.returncode is None and not self._lost and self._fork_server.alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill the process with everything that it has started, and wait for its end."""
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+
+class ForkedProcess(Fork):
     """The handle of one process that a fork server has forked, which answers one question at a time."""
 
     def __init__(self, server: ForkServer, pid: int, channel: Channel, errors: OwnFile) -> None:
+        super().__init__(server, pid)
         self.closed = False
         self._channel, self._errors = channel, errors
-        self._fork_server, self._pid = server, pid
-        self._code: int | None = None
-        self._lost = False  # whether the fork server was found to be gone, with which its processes end
         self._ended_here = False  # whether it ran on without a connection, and this handle has killed it
 
     def ask(self, question: Any, timeout_s: float) -> Any:
@@ -337,8 +393,8 @@ class ForkedProcess:
         """The end of the process in words: its signal or exit code, and the last line it wrote to stderr."""
         is_late = self.wait(_EXIT_S) is None
         self.kill()
-        self._ended_here |= is_late and self._code == -signal.SIGKILL
-        code = None if self._ended_here else self._code
+        self._ended_here |= is_late and self.returncode == -signal.SIGKILL
+        code = None if self._ended_here else self.returncode
         if code is None:
             how = "is gone"
         else:
@@ -352,37 +408,6 @@ class ForkedProcess:
     def ended_from_outside(self) -> bool:
         """Tell whether a signal of people or systems ended the process, or its fork server: no crash of its own."""
         return self._lost or (not self._ended_here and -(self.wait(0) or 0) in child.OUTSIDE)
-
-    def wait(self, seconds: float) -> int | None:
-        """Wait for the end of the process; its exit code, or minus the number of the signal that ended it.
-
-        None if it still runs after so many seconds, or if the fork server is gone and cannot tell.
-        """
-        clock = AwakeClock()
-        while self._code is None and not self._lost:
-            try:
-                self._code = self._fork_server.code_of(self._pid)
-            except EOFError:
-                self._lost = True
-            if clock.now() >= seconds:
-                break
-            if self._code is None:
-                time.sleep(_EXIT_CHECK_S)
-        return self._code
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the process and to everything that it has started; to nothing once its end is known.
-
-        It ends with its fork server, after which its number may be another's.
-        """
-        if self._code is None and not self._lost and self._fork_server.alive:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._pid, number)
-
-    def kill(self) -> None:
-        """Kill the process with everything that it has started, and wait for its end."""
-        self.signal(signal.SIGKILL)
-        self.wait(_KILLED_S)
 
     def close(self) -> None:
         """Kill the process, and close its connection and its file here."""
@@ -410,14 +435,18 @@ class ForkRequests:
         child.guarded(child.Leftovers.own())
 
     def answer(self, run: Callable[[ChildsEnd], None]) -> None:
-        """Answer questions until the socket is closed or the parent is gone; each forked process calls `run`.
+        """Answer questions until the socket is closed or the parent is gone; each forked process calls `run`."""
+        self.fork_for(partial(_serve, os.getpid(), run))
+
+    def fork_for(self, work: Callable[..., None]) -> None:
+        """The same, where each forked process gives `work` its words, and then its descriptors.
 
         This is not `die_with`: on Linux that ends a process with the thread that started it, which may end early.
         """
         arrived = select.poll()  # the program may have had more files open than `select` knows
         arrived.register(self._questions, select.POLLIN)
         while os.getppid() == self.parent:
-            if arrived.poll(_PARENT_CHECK_S * 1000) and not self._answer_one(run):
+            if arrived.poll(_PARENT_CHECK_S * 1000) and not self._answer_one(work):
                 return
             self._reap_adopted()
 
@@ -429,17 +458,17 @@ class ForkRequests:
                     return
                 os.waitpid(ended.si_pid, 0)
 
-    def _answer_one(self, run: Callable[[ChildsEnd], None]) -> bool:
-        content, descriptors, _, _ = socket.recv_fds(self._questions, _QUESTION.size, 2)
+    def _answer_one(self, work: Callable[..., None]) -> bool:
+        content, descriptors, _, _ = socket.recv_fds(self._questions, _QUESTION.size, _MOST_FILES)
         if len(content) < _QUESTION.size:
             return False
         what, pid = _QUESTION.unpack(content)
         if what == _FORK:
-            fork_server = os.getpid()
+            words = json.loads(self._questions.recv(pid, socket.MSG_WAITALL))
             if not (answer := os.fork()):
                 # The copy of the child: while one is open, the socket does not end for the one who asks.
                 self._questions.close()
-                child.run_forked(partial(_serve, fork_server, *descriptors, run=run))
+                child.run_forked(partial(work, words, *descriptors))
             self._forked.add(answer)
             # The copies that came with the question: an open one here would keep the connection from ending.
             for descriptor in descriptors:
@@ -452,10 +481,35 @@ class ForkRequests:
         return True
 
 
-def _serve(fork_server: int, connection: int, errors: int, *, run: Callable[[ChildsEnd], None]) -> None:
+def _serve(
+    fork_server: int, run: Callable[[ChildsEnd], None], _words: Sequence[Any], connection: int, errors: int
+) -> None:
     os.dup2(errors, 2)
     child.die_with(fork_server)
     run(ChildsEnd(connection, connection))
+
+
+def main() -> None:
+    """The program of a fork server of workers: it imports their program, `sys.argv[4]`, and the packages after it."""
+    requests = ForkRequests()
+    program = importlib.import_module(sys.argv[4])
+    child.import_heavy(sys.argv[5:], "forking processes")
+    requests.fork_for(partial(_work, program.main))
+
+
+def _work(program: Callable[[], None], words: tuple[list[int], list[str]], *descriptors: int) -> None:
+    """Run a program as a new interpreter would with these words, and with its files open under these numbers alone."""
+    numbers, arguments = words
+    free = max(numbers) + 1
+    moved = [fcntl.fcntl(each, fcntl.F_DUPFD, free) for each in descriptors]
+    os.closerange(3, free)
+    for each, number in zip(moved, numbers, strict=True):
+        os.dup2(each, number)
+    os.closerange(free, child.MOST)
+    child.rename(arguments)
+    if (numpys := sys.modules.get("numpy.random")) is not None:
+        numpys.seed()  # Python's own module does so itself, and torch begins with the same seed in every process
+    program()
 
 
 _MOST = 2  # idle servers, such as one with torch and one without

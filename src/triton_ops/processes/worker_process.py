@@ -29,7 +29,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from triton_ops import settings
 from triton_ops.base import OwnFile, TemporaryFolder
@@ -38,7 +38,9 @@ from triton_ops.processes import child
 from triton_ops.processes.apart import Apart
 from triton_ops.processes.channel import PICKLES, AwakeClock, Channel, ChildsEnd, GarbledError, Reader
 from triton_ops.processes.confined import confine
+from triton_ops.processes.fork_server import Fork, ForkServer
 
+_Handle: TypeAlias = subprocess.Popen[bytes] | Apart | Fork
 _LINES = 20  # of a worker's output that are kept
 _PART = 1 << 16  # characters that are read at once: a line may never end
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -148,9 +150,9 @@ class WorkerProcess:
     """A worker process that answers questions; `step` is the one that it announced last.
 
     It imports packages before the first question, since that takes seconds, and readies a GPU meanwhile, `cuda` or
-    `cuda:N`; no other device is readied. It runs the `main` of the module `program`, with `changes` of its environment.
-    One that is `duplex` is not asked: each side sends messages when it likes. It has the `files` open under their
-    numbers, and `reader` makes messages of its bytes.
+    `cuda:N`; no other device is readied. It runs the `main` of the module `program`, with `changes` of its environment,
+    or is forked by the server of a program. One that is `duplex` is not asked: each side sends messages when it likes.
+    It has the `files` open under their numbers, and `reader` makes messages of its bytes.
     `DeviceError` if no process can be started here.
 
     With `early_s` it is early, for a question that may never come: it is no child of this process, no thread of this
@@ -158,14 +160,15 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, imports: Sequence[str] = (), device: str = "", *, program: str, changes: Mapping[str, str] = _NOTHING,
-        duplex: bool = False, early_s: float = 0.0, files: Sequence[int] = (), reader: Reader = PICKLES,
+        self, imports: Sequence[str] = (), device: str = "", *, program: str | ForkServer,
+        changes: Mapping[str, str] = _NOTHING, duplex: bool = False, early_s: float = 0.0, files: Sequence[int] = (),
+        reader: Reader = PICKLES,
     ) -> None:  # fmt: skip
         self._family, self._temporary = child.new_mark(), TemporaryFolder()
         self._listener: threading.Thread | None = None
         self._unheard: OwnFile | None = None  # the output of an early one
         hint = "end other processes or close files, or run it inline"
-        failures = (OSError, RuntimeError)  # the latter where no thread can be started
+        failures = (OSError, RuntimeError, EOFError)  # no thread can be started, the fork server is gone
         with DeviceError.when("no process can be started", hint, *failures), contextlib.ExitStack() as undo:
             undo.callback(self._temporary.remove)
             ends = self._start(undo, program, device, imports, changes, early_s, files)
@@ -176,14 +179,14 @@ class WorkerProcess:
         self.step = ""
 
     def _start(
-        self, undo: contextlib.ExitStack, program: str, device: str, imports: Sequence[str],
+        self, undo: contextlib.ExitStack, program: str | ForkServer, device: str, imports: Sequence[str],
         changes: Mapping[str, str], early_s: float, files: Sequence[int],
     ) -> tuple[OwnFile, OwnFile]:  # fmt: skip
         """Start the process, and the thread that reads its output; the files of its connection.
 
         `undo` has what a failure is to undo.
 
-        Raises `OSError` or `RuntimeError` where a file, a process or a thread cannot be had.
+        Raises `OSError`, `EOFError` or `RuntimeError` where a file, a process or a thread cannot be had.
         """
         with contextlib.ExitStack() as theirs:
             answers, answers_in = _pipe(undo, theirs)
@@ -192,13 +195,17 @@ class WorkerProcess:
             there, output = (questions_out.fileno(), answers_in.fileno()), lines_in.fileno()
             passed = (*there, *files)
             leftovers = child.Leftovers(self._family, self._temporary.path)
-            words = (*there, 0 if early_s else os.getpid(), device, *imports)
+            is_forked = isinstance(program, ForkServer)
+            words = (*there, 0 if early_s or is_forked else os.getpid(), device, *imports)
             # On a GPU torch need not look for further backends among all packages.
             own = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}
             environment = partial(child.environment, {**own, **changes}, self._family, self._temporary.path)
             self._lines: deque[str] = deque(maxlen=_LINES)
-            if early_s:
-                self._process: subprocess.Popen[bytes] | Apart = Apart(
+            if isinstance(program, ForkServer):
+                given = (*passed, 1, 2), child.arguments(*words, leftovers=leftovers)
+                self._listen(lines, lambda: program.start(given, (*passed, output, output)))
+            elif early_s:
+                self._process: _Handle = Apart(
                     program, *words, leftovers=leftovers, life_s=early_s, output=output, files=passed,
                     env=environment(starting=True),
                 )  # fmt: skip
@@ -227,7 +234,7 @@ class WorkerProcess:
         """
         if self._process.returncode is not None or not self._channel.held:
             return False
-        if isinstance(self._process, Apart):
+        if not isinstance(self._process, subprocess.Popen):
             return self._process.poll() is None
         try:
             if not hasattr(os, "waitid"):  # macOS, before Python 3.13
@@ -314,15 +321,18 @@ class WorkerProcess:
 
     def pause(self, paused: bool) -> None:
         """Stop the processes of the worker's group, or have them go on."""
-        if self.alive:
+        number = signal.SIGSTOP if paused else signal.SIGCONT
+        if isinstance(self._process, Fork):
+            self._process.signal(number)
+        elif self.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGSTOP if paused else signal.SIGCONT)
+                os.killpg(self._process.pid, number)
 
     def kill(self) -> None:
         """Kill the worker and the processes that it has started."""
         if self._process.returncode is None:  # not yet waited for, so no other process can have its number
             child.end_family(self._family)
-            if isinstance(self._process, Apart):
+            if not isinstance(self._process, subprocess.Popen):
                 self._process.kill()
             else:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -380,16 +390,16 @@ class WorkerProcess:
     def _last_line(self) -> str:
         return next((line for line in reversed(self._lines) if line), "")
 
-    def _listen(self, lines: OwnFile, start: Callable[[], subprocess.Popen[bytes] | Apart]) -> None:
+    def _listen(self, lines: OwnFile, start: Callable[[], _Handle]) -> None:
         """Have a thread start the worker, and keep the last lines of its output: a full pipe would stop it."""
-        started: Future[subprocess.Popen[bytes] | Apart] = Future()
+        started: Future[_Handle] = Future()
         self._listener = threading.Thread(target=self._read, args=(start, started, lines), daemon=True)
         self._listener.start()
         self._process = started.result()
 
     def _read(
-        self, start: Callable[[], subprocess.Popen[bytes] | Apart],
-        started: Future[subprocess.Popen[bytes] | Apart], lines: OwnFile,
+        self, start: Callable[[], _Handle],
+        started: Future[_Handle], lines: OwnFile,
     ) -> None:  # fmt: skip
         child.Threads.settle(started, start)
         if started.exception() is not None:  # whoever waits for the worker raises it

@@ -526,11 +526,11 @@ def test_no_signal_is_sent_to_the_number_of_a_process_that_has_ended_with_its_fo
     pool.submit(config("good", 32, num_warps=8)).result()
     (process,) = pool._processes
     pool._fork_server.kill()
-    gone([process._pid])
+    gone([process.pid])
     numbers, send = [], os.killpg
     monkeypatch.setattr(os, "killpg", lambda pid, number: (numbers.append(pid), send(pid, number)))
     pool.close()
-    assert process._pid not in numbers
+    assert process.pid not in numbers
 
 
 def test_nobody_borrows_a_fork_server_that_is_about_to_be_killed():
@@ -775,7 +775,7 @@ def test_a_process_that_is_killed_while_it_starts_is_started_again(monkeypatch):
     def killed_first(process, question, timeout_s):
         if not isinstance(question, Config) and len(lost) < expected:
             lost.append(question)
-            os.kill(process._pid, signal.SIGKILL)
+            os.kill(process.pid, signal.SIGKILL)
         return ask(process, question, timeout_s)
 
     monkeypatch.setattr(compile_pool.ForkedProcess, "ask", killed_first)
@@ -882,7 +882,7 @@ def test_a_fork_server_is_left_to_the_next_pool_that_asks_for_it(own_fork_server
             result = pool.submit(config("none", block=next(blocks))).result()
             server, child = pool._fork_server, next(iter(pool._processes))
         assert result.status is Status.OK
-        return server, child._pid
+        return server, child.pid
 
     (first, one), (second, two), (third, _) = compiled(True), compiled(True), compiled(False)
     assert (first is second, second is third, one == two) == (True, False, False)

@@ -34,7 +34,7 @@ def opened():
 def test_each_process_answers_for_itself_and_tells_how_it_ended(server):
     one, other = server.fork(), server.fork()
     pids = [process.ask("os.getpid()", LONG_S) for process in (one, other)]
-    assert pids == [one._pid, other._pid]
+    assert pids == [one.pid, other.pid]
     assert len({*pids, server._process.pid}) == 3
     assert [process.ask("os.environ.setdefault('OWN', str(os.getpid()))", LONG_S) for process in (one, other)] == [
         str(pid) for pid in pids
@@ -104,13 +104,13 @@ def test_what_a_process_has_started_ends_with_it_and_all_ends_with_the_server(se
     eventually(lambda: Process(started).ended)
     assert not Process(further).ended
     server.kill()
-    eventually(lambda: Process(further).ended and Process(other._pid).ended)
+    eventually(lambda: Process(further).ended and Process(other.pid).ended)
     assert not server.alive
     assert not server.ended_from_outside, "it was ended here"
     assert other.wait(0.0) is None
     assert other.ended_from_outside, "its server is gone, which is no crash of its own"
     assert other.last_words() == "is gone"
-    with pytest.raises(EOFError, match="the process that starts compilers is gone"):
+    with pytest.raises(EOFError, match="the process that forks others is gone"):
         server.fork()
     other.close()
 
