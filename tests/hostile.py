@@ -6,12 +6,14 @@ import gc
 import mmap
 import os
 import pickle
+import random
 import resource
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zlib
@@ -182,6 +184,15 @@ def changes(x, y, *, w):
 
 def hangs(x):
     time.sleep(3600)
+
+
+def inherits(x):
+    """What this process has from the one that has forked it, and what is its own."""
+    return {
+        "parent": os.getppid(), "tasks": len([*Path("/proc/self/task").iterdir()]), "folder": tempfile.gettempdir(),
+        "files": len([*Path("/proc/self/fd").iterdir()]), "variables": Path("/proc/self/environ").read_text(),
+        "seeds": [random.random(), float(numpy.random.rand()), float(torch.rand(1))],
+    }  # fmt: skip
 
 
 def spins(x):

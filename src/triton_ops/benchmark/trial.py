@@ -36,8 +36,7 @@ from triton_ops.typed import TypedTarget
 with contextlib.suppress(ImportError):  # not on Windows, where no process is started
     import fcntl
 
-_PROGRAM = "triton_ops.benchmark.trial_child"
-_CHANGES = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # others' code, which may start threads
+_SERVER, _PROGRAM = "triton_ops.processes.fork_server", "triton_ops.benchmark.trial_child"
 _READER = Reader(msgspec.msgpack.Decoder(child.Answer).decode, 1 << 24)
 _LONGEST_TEXT = 400
 _MISALIGNED = "misaligned address"  # which a GPU refuses aloud, as a function refuses an argument by an error
@@ -172,26 +171,12 @@ class _Arena:
         self.passed, self.files = file.fileno(), (file.fileno(),)
 
 
-@dataclass(frozen=True)
-class _ForkNeeds:
-    """The packages that a fork server of trial processes has imported, which is all that they have in common.
-
-    It has neither the user's variables nor code of the user's, and no GPU's context.
-    """
-
-    imports: frozenset[str]
-
-    def __ge__(self, others: object) -> bool:
-        """Tell whether a server with these needs serves others; those of compilers it does not."""
-        return isinstance(others, _ForkNeeds) and self.imports >= others.imports
-
-    def server(self) -> ForkServer:
-        """Such a server, to be given back."""
-        with DeviceError.when("no trial process can be started", "end other processes or close files"):
-            return fork_servers.borrow(self, partial(
-                ForkServer, "triton_ops.processes.fork_server", _PROGRAM, *sorted(self.imports),
-                changes=_CHANGES, starting=True,
-            ))  # fmt: skip
+def _server(imports: tuple[str, ...]) -> ForkServer:
+    """A fork server, to be given back, which has imported these packages, and has no code or secret of the user's."""
+    changes = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # of others' code, which may start threads
+    make = partial(ForkServer, _SERVER, _PROGRAM, *imports, changes=changes, starting=True)
+    with DeviceError.when("no trial process can be started", "end other processes or close files"):
+        return fork_servers.borrow(frozenset(imports), make)
 
 
 class _Confined:
@@ -218,19 +203,16 @@ class _Confined:
             self._results = _Arena(self._place, self._size, self._undo, written_here=False)
         self._memory, address = self._place.room("torch" if self._place.on_gpu else "array", self._size + mmap.PAGESIZE)
         self._snapshot = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE  # begins as an arena does
-        server = _ForkNeeds(frozenset(self._imports)).server()
+        server = _server(self._imports)
         self._undo.callback(fork_servers.give_back, server)
-        self._process = WorkerProcess(
-            device=self._device if self._place.on_gpu else "", program=server, reader=_READER,
-            files=(*self._inputs.files, *self._results.files),
-        )  # fmt: skip
+        self._process = WorkerProcess(program=server, reader=_READER, files=(*self._inputs.files, *self._results.files))
         self._undo.callback(self._process.kill)
         self._free_bytes = TorchDevice(self._device).free_bytes
         limit = self._limits.memory_bytes or settings.memory_bytes()
         self._most_bytes = limit or max(self._free_bytes // 2, _LEAST_BYTES)
         self._task = child.Task(
             candidate=self._candidate, device=self._device, outputs=self._outputs, memory_bytes=self._most_bytes,
-            arenas=(self._inputs.passed, self._results.passed), arena_bytes=self._size, imports=self._imports,
+            arenas=(self._inputs.passed, self._results.passed), arena_bytes=self._size,
             surroundings=Surroundings.here(),
         )  # fmt: skip
         self._process.begin(self._task)

@@ -28,7 +28,7 @@ from triton_ops import settings
 from triton_ops.backend import Arguments, CandidateError, Operation, Packed
 from triton_ops.base import require
 from triton_ops.device import TorchDevice
-from triton_ops.processes import Child, Surroundings, import_heavy
+from triton_ops.processes import Child, Surroundings
 from triton_ops.space import Config
 from triton_ops.typed import TypedTarget
 from triton_ops.values import ITEM_BYTES, STORED_ALONE, Status, item_bytes
@@ -141,7 +141,6 @@ class Task:
     memory_bytes: int
     arenas: tuple[Any, Any]
     arena_bytes: int
-    imports: tuple[str, ...]
     surroundings: Surroundings
 
 
@@ -286,7 +285,6 @@ class Trial:
         _limit(task)
         # The driver of a GPU begins with sockets and files that a confined process may not have.
         self.lacking = Child.confine(_writable(), _FAMILIES) if task.device == "cpu" else ()
-        import_heavy(task.imports, "trying a candidate")
         TorchDevice(task.device).stay()
         self._task, self.place = task, Place(task.device)
         self._inputs, self._outputs = (self._opened(arena, number) for number, arena in enumerate(task.arenas))

@@ -198,6 +198,16 @@ def _move(*descriptors: int) -> list[OwnFile]:
     return copies
 
 
+def place(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
+    """Have the files of these descriptors open under these numbers, and beside the first three no others."""
+    free = max(numbers) + 1
+    moved = [fcntl.fcntl(each, fcntl.F_DUPFD, free) for each in descriptors]
+    os.closerange(_FIRST, free)
+    for each, number in zip(moved, numbers, strict=True):
+        os.dup2(each, number)
+    os.closerange(free, MOST)
+
+
 def _other(descriptor: int) -> OwnFile:
     return OwnFile(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST))
 
@@ -357,15 +367,6 @@ def command(
     """
     if not sys.executable:
         raise DeviceError("no further Python process can be started here", hint="run it inline")
-    text = _PROGRAM.format(module) if keeper is None else _APART + _PROGRAM.format(KEEPER)
-    called = [sys.executable, "-W", "ignore", "-c", text]
-    return [*called, *arguments(*words, leftovers=leftovers, keeper=keeper and (*keeper, module))]
-
-
-def arguments(
-    *words: object, leftovers: Leftovers = _NOTHING, keeper: tuple[int, float, str] | None = None
-) -> list[str]:
-    """What such a process finds from `sys.argv[1]` on: how it is to be, then the words."""
     entries = dict.fromkeys([*search_path(), _HOME])  # a program may take an entry away after its imports
     home, archive = Path(sysconfig.get_path("stdlib")), f"python{sys.version_info.major}{sys.version_info.minor}.zip"
     own = (home, home / "lib-dynload", Path(sysconfig.get_path("platstdlib")), home.parent / archive)
@@ -377,14 +378,15 @@ def arguments(
         "family": leftovers.family,
         "temporary": None if leftovers.temporary is None else str(leftovers.temporary),
         "program": Program.here(),
-        "keeper": keeper,
+        "keeper": keeper and (*keeper, module),
     }
-    return [json.dumps(manner), *map(str, words)]
+    text = _PROGRAM.format(module) if keeper is None else _APART + _PROGRAM.format(KEEPER)
+    return [sys.executable, "-W", "ignore", "-c", text, json.dumps(manner), *map(str, words)]
 
 
-def rename(own: Sequence[str]) -> None:
-    """Give a forked process its own `arguments`, mark and folder in place of those of its fork server."""
-    sys.argv[1:] = own
+def take_over(command: Sequence[str]) -> None:
+    """Give a forked process the words, mark and folder of this command line in place of those of its fork server."""
+    sys.argv[1:] = command[5:]  # after the interpreter, its options and the text
     leftovers, marks = Leftovers.own(), os.environ[settings.FAMILY].split()
     settings.set_variable(settings.FAMILY, " ".join([*marks[:-1], str(leftovers.family)]))
     if leftovers.temporary is not None:

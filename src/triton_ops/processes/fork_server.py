@@ -40,8 +40,6 @@ from triton_ops.base import OwnFile, TemporaryFolder, at_fork
 from triton_ops.processes import child
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd
 
-with contextlib.suppress(ImportError):  # not on Windows, where no process is started
-    import fcntl
 if TYPE_CHECKING:
     from triton_ops.processes.worker_process import WorkerProcess
 
@@ -200,7 +198,6 @@ _FORK, _CODE = b"f", b"c"
 _QUESTION, _ANSWER = struct.Struct("<cq"), struct.Struct("<q")
 """A question with the id of a process, or with `_FORK` the bytes of its words, which follow as JSON; and its answer,
 the id of the new process or the exit code."""
-_MOST_FILES = 16
 _RUNNING = 1 << 20  # the answer in place of an exit code while a process runs; no exit code is so large
 _START_TIMEOUT_S = 120.0  # the first answer waits for the imports, on a slow disk and with all cores busy
 _EXIT_S = 2.0  # a connection may be closed a moment before its process ends
@@ -426,6 +423,11 @@ def _last_line(output: OwnFile, most_bytes: int = 400) -> str:
     return lines[-1].strip() if lines else ""
 
 
+def _serves(equipment: Any, needs: Any) -> bool:
+    """Tell whether a server with this equipment does for these needs, which may be those of another program."""
+    return type(equipment) is type(needs) and bool(equipment >= needs)
+
+
 class ForkRequests:
     """The questions to a fork server, in its own program, which makes this before anything else."""
 
@@ -459,7 +461,7 @@ class ForkRequests:
                 os.waitpid(ended.si_pid, 0)
 
     def _answer_one(self, work: Callable[..., None]) -> bool:
-        content, descriptors, _, _ = socket.recv_fds(self._questions, _QUESTION.size, _MOST_FILES)
+        content, descriptors, _, _ = socket.recv_fds(self._questions, _QUESTION.size, 16)
         if len(content) < _QUESTION.size:
             return False
         what, pid = _QUESTION.unpack(content)
@@ -481,9 +483,7 @@ class ForkRequests:
         return True
 
 
-def _serve(
-    fork_server: int, run: Callable[[ChildsEnd], None], _words: Sequence[Any], connection: int, errors: int
-) -> None:
+def _serve(fork_server: int, run: Callable[[ChildsEnd], None], _words: object, connection: int, errors: int) -> None:
     os.dup2(errors, 2)
     child.die_with(fork_server)
     run(ChildsEnd(connection, connection))
@@ -492,23 +492,18 @@ def _serve(
 def main() -> None:
     """The program of a fork server of workers: it imports their program, `sys.argv[4]`, and the packages after it."""
     requests = ForkRequests()
-    program = importlib.import_module(sys.argv[4])
     child.import_heavy(sys.argv[5:], "forking processes")
-    requests.fork_for(partial(_work, program.main))
+    requests.fork_for(partial(_work, importlib.import_module(sys.argv[4]).main))
 
 
 def _work(program: Callable[[], None], words: tuple[list[int], list[str]], *descriptors: int) -> None:
     """Run a program as a new interpreter would with these words, and with its files open under these numbers alone."""
-    numbers, arguments = words
-    free = max(numbers) + 1
-    moved = [fcntl.fcntl(each, fcntl.F_DUPFD, free) for each in descriptors]
-    os.closerange(3, free)
-    for each, number in zip(moved, numbers, strict=True):
-        os.dup2(each, number)
-    os.closerange(free, child.MOST)
-    child.rename(arguments)
-    if (numpys := sys.modules.get("numpy.random")) is not None:
-        numpys.seed()  # Python's own module does so itself, and torch begins with the same seed in every process
+    numbers, command = words
+    child.place(descriptors, numbers)
+    child.take_over(command)
+    torchs = getattr(sys.modules.get("torch"), "default_generator", None)
+    for generator in filter(None, (torchs, sys.modules.get("numpy.random"))):
+        generator.seed()  # Python's own module does so by itself
     program()
 
 
@@ -519,7 +514,7 @@ class SharedForkServers:
     """The fork servers that users of this process share, and those that they have left; safe among threads."""
 
     def __init__(self) -> None:
-        self._idle: IdleProcesses[ForkServer] = IdleProcesses(methodcaller("close"), _MOST, operator.ge)
+        self._idle: IdleProcesses[ForkServer] = IdleProcesses(methodcaller("close"), _MOST, _serves)
         self.holds, self.drop_idle = self._idle.holds, self._idle.drop
         self._forget()
         at_fork(self._forget)
@@ -529,7 +524,7 @@ class SharedForkServers:
         around = self._idle.inherited()
         with self._guard:
             for server, loan in self._loans.items():
-                if loan == around and server.equipment >= needs and server.alive:
+                if loan == around and _serves(server.equipment, needs) and server.alive:
                     self._users[server] += 1
                     return server
             if (idle := self._idle.take(needs)) is None:

@@ -160,9 +160,8 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, imports: Sequence[str] = (), device: str = "", *, program: str | ForkServer,
-        changes: Mapping[str, str] = _NOTHING, duplex: bool = False, early_s: float = 0.0, files: Sequence[int] = (),
-        reader: Reader = PICKLES,
+        self, imports: Sequence[str] = (), device: str = "", *, program: str | ForkServer, files: Sequence[int] = (),
+        changes: Mapping[str, str] = _NOTHING, duplex: bool = False, early_s: float = 0.0, reader: Reader = PICKLES,
     ) -> None:  # fmt: skip
         self._family, self._temporary = child.new_mark(), TemporaryFolder()
         self._listener: threading.Thread | None = None
@@ -195,14 +194,13 @@ class WorkerProcess:
             there, output = (questions_out.fileno(), answers_in.fileno()), lines_in.fileno()
             passed = (*there, *files)
             leftovers = child.Leftovers(self._family, self._temporary.path)
-            is_forked = isinstance(program, ForkServer)
-            words = (*there, 0 if early_s or is_forked else os.getpid(), device, *imports)
+            words = (*there, os.getpid() if isinstance(program, str) and not early_s else 0, device, *imports)
             # On a GPU torch need not look for further backends among all packages.
             own = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}
             environment = partial(child.environment, {**own, **changes}, self._family, self._temporary.path)
             self._lines: deque[str] = deque(maxlen=_LINES)
             if isinstance(program, ForkServer):
-                given = (*passed, 1, 2), child.arguments(*words, leftovers=leftovers)
+                given = (*passed, 1, 2), child.command("", *words, leftovers=leftovers)
                 self._listen(lines, lambda: program.start(given, (*passed, output, output)))
             elif early_s:
                 self._process: _Handle = Apart(
@@ -320,13 +318,9 @@ class WorkerProcess:
         return self._answer(AwakeClock(), _TAKES_S, _TAKES_S, _TAKES_S) if self._channel.arrives(seconds) else None
 
     def pause(self, paused: bool) -> None:
-        """Stop the processes of the worker's group, or have them go on."""
-        number = signal.SIGSTOP if paused else signal.SIGCONT
+        """Stop the processes of the group of a forked worker, or have them go on."""
         if isinstance(self._process, Fork):
-            self._process.signal(number)
-        elif self.alive:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
+            self._process.signal(signal.SIGSTOP if paused else signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill the worker and the processes that it has started."""
@@ -397,10 +391,7 @@ class WorkerProcess:
         self._listener.start()
         self._process = started.result()
 
-    def _read(
-        self, start: Callable[[], _Handle],
-        started: Future[_Handle], lines: OwnFile,
-    ) -> None:  # fmt: skip
+    def _read(self, start: Callable[[], _Handle], started: Future[_Handle], lines: OwnFile) -> None:
         child.Threads.settle(started, start)
         if started.exception() is not None:  # whoever waits for the worker raises it
             return

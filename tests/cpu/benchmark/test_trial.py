@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from tests.limits import eventually
+from triton_ops import release_processes
 from triton_ops.backend import Arguments
 from triton_ops.base import Process
 from triton_ops.benchmark.trial import TrialLimits, TrialProcess, Values
@@ -40,6 +42,7 @@ def hostile():
     """One process for all candidates that do not end it; the next question starts another one after an end."""
     with trial() as process:
         yield process
+    release_processes()
 
 
 def asked(process, name, *args, **kwargs):
@@ -116,6 +119,25 @@ def test_what_a_candidate_can_reach(hostile):
     reached = one(hostile, "reaches", numpy.zeros(2), os.getpid())
     assert reached.tolist() == [1] * len(reached)
     assert os.getpriority(os.PRIO_PROCESS, 0) < 19
+
+
+def test_trials_of_one_fork_server_share_packages_and_nothing_of_the_user_or_of_each_other(monkeypatch):
+    monkeypatch.setenv("SECRET_OF_A_TEST", "hidden")
+    with trial() as first, trial() as second:
+        found, other = (one(each, "inherits", X) for each in (first, second))
+        server = Process(found["parent"])
+        assert (other["parent"], server.parent, server.tasks) == (server.pid, os.getpid(), 1)
+        assert b"SECRET_OF_A_TEST" not in server.environment
+        assert "SECRET_OF_A_TEST" not in found["variables"]
+        assert not {found["folder"], *found["seeds"]} & {other["folder"], *other["seeds"]}
+        assert (found["tasks"], found["files"]) == (1, other["files"])
+        for each, child in ((first, found), (second, other)):
+            mark = each._own._process._family
+            assert mark in child["variables"]
+        os.kill(server.pid, signal.SIGKILL)
+        eventually(lambda: Process(first._own._process.pid).ended)
+        assert refused(first, "plain", X)[0] == "ended"
+        assert one(first, "inherits", X)["parent"] != server.pid
 
 
 def test_arenas_have_their_size_and_inputs_their_values_for_good(hostile):
