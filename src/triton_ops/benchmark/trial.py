@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -28,15 +27,13 @@ from triton_ops.base import OwnFile, escaped
 from triton_ops.benchmark import trial_child as child
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError
-from triton_ops.processes import (
-    ForkServer, Reader, Surroundings, WorkerLostError, WorkerProcess, fork_servers, held_bytes,
-)  # fmt: skip
+from triton_ops.processes import Reader, Surroundings, WorkerLostError, WorkerProcess, fork_servers, held_bytes
 from triton_ops.typed import TypedTarget
 
 with contextlib.suppress(ImportError):  # not on Windows, where no process is started
     import fcntl
 
-_SERVER, _PROGRAM = "triton_ops.processes.fork_server", "triton_ops.benchmark.trial_child"
+_PROGRAM = "triton_ops.benchmark.trial_child"
 _READER = Reader(msgspec.msgpack.Decoder(child.Answer).decode, 1 << 24)
 _LONGEST_TEXT = 400
 _MISALIGNED = "misaligned address"  # which a GPU refuses aloud, as a function refuses an argument by an error
@@ -171,14 +168,6 @@ class _Arena:
         self.passed, self.files = file.fileno(), (file.fileno(),)
 
 
-def _server(imports: tuple[str, ...]) -> ForkServer:
-    """A fork server, to be given back, which has imported these packages, and has no code or secret of the user's."""
-    changes = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # of others' code, which may start threads
-    make = partial(ForkServer, _SERVER, _PROGRAM, *imports, changes=changes, starting=True)
-    with DeviceError.when("no trial process can be started", "end other processes or close files"):
-        return fork_servers.borrow(frozenset(imports), make)
-
-
 class _Confined:
     """A child with its arenas, which is started when it is needed."""
 
@@ -203,7 +192,7 @@ class _Confined:
             self._results = _Arena(self._place, self._size, self._undo, written_here=False)
         self._memory, address = self._place.room("torch" if self._place.on_gpu else "array", self._size + mmap.PAGESIZE)
         self._snapshot = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE  # begins as an arena does
-        server = _server(self._imports)
+        server = fork_servers.borrow_for(_PROGRAM, self._imports)
         self._undo.callback(fork_servers.give_back, server)
         self._process = WorkerProcess(program=server, reader=_READER, files=(*self._inputs.files, *self._results.files))
         self._undo.callback(self._process.kill)

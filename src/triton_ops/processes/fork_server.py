@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from triton_ops import base, settings
 from triton_ops.base import OwnFile, TemporaryFolder, at_fork
+from triton_ops.exceptions import DeviceError
 from triton_ops.processes import child
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd
 
@@ -237,8 +238,7 @@ class ForkServer:
 
     def start(self, words: Sequence[Any], descriptors: Sequence[int]) -> Fork:
         """A new process, which gets these words and copies of these descriptors; raises as `fork`."""
-        text = json.dumps(words).encode()
-        return Fork(self, self._ask(_FORK, len(text), text, descriptors))
+        return Fork(self, self._ask(_FORK, 0, json.dumps(words).encode(), descriptors))
 
     def fork(self) -> ForkedProcess:
         """A new process, which waits for questions on its connection; `OSError` if no more files can be opened.
@@ -298,7 +298,7 @@ class ForkServer:
             try:
                 # A copy of the descriptor, since a socket object closes the one that it was given.
                 with socket.socket(fileno=os.dup(self._socket.fileno())) as connection:
-                    socket.send_fds(connection, [_QUESTION.pack(question, about) + text], descriptors)
+                    socket.send_fds(connection, [_QUESTION.pack(question, len(text) or about) + text], descriptors)
                 return self._answer()
             except TimeoutError:
                 self.kill()  # a late answer must not be taken for the answer to the next question
@@ -497,10 +497,9 @@ def main() -> None:
 
 
 def _work(program: Callable[[], None], words: tuple[list[int], list[str]], *descriptors: int) -> None:
-    """Run a program as a new interpreter would with these words, and with its files open under these numbers alone."""
-    numbers, command = words
-    child.place(descriptors, numbers)
-    child.take_over(command)
+    """Run a program as a new interpreter would: the words are the numbers of its files, and its command line."""
+    child.place(descriptors, words[0])
+    child.take_over(words[1])
     torchs = getattr(sys.modules.get("torch"), "default_generator", None)
     for generator in filter(None, (torchs, sys.modules.get("numpy.random"))):
         generator.seed()  # Python's own module does so by itself
@@ -532,6 +531,16 @@ class SharedForkServers:
                 idle.equipment = needs
             self._loans[idle], self._users[idle] = around, 1
             return idle
+
+    def borrow_for(self, program: str, imports: Sequence[str]) -> ForkServer:
+        """A fork server of the workers of a program, which has imported packages; `DeviceError` if there can be none.
+
+        It has no code of the user's, and few of the user's variables.
+        """
+        changes = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # of others' code, which may start threads
+        make = partial(ForkServer, __name__, program, *imports, changes=changes, starting=True)
+        with DeviceError.when("no process can be started", "end other processes or close files"):
+            return self.borrow(frozenset((program, *imports)), make)
 
     def give_back(self, server: ForkServer) -> None:
         """Need a server no more; after the last user, it is left to the next one, or closed if it has ended."""
