@@ -385,13 +385,11 @@ def command(
 
 
 def take_over(command: Sequence[str]) -> None:
-    """Give a forked process the words, mark and folder of this command line in place of those of its fork server."""
+    """Give a forked process the words, the mark and the folder that this command line would give it."""
     sys.argv[1:] = command[5:]  # after the interpreter, its options and the text
-    leftovers, marks = Leftovers.own(), os.environ[settings.FAMILY].split()
-    settings.set_variable(settings.FAMILY, " ".join([*marks[:-1], str(leftovers.family)]))
-    if leftovers.temporary is not None:
-        settings.set_variable("TMPDIR", str(leftovers.temporary))
-        tempfile.tempdir = None
+    own = Leftovers.own()
+    settings.restore_environment(settings.for_child({}, str(own.family), own.temporary))
+    tempfile.tempdir = None
 
 
 def environment(

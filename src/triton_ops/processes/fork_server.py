@@ -33,7 +33,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from triton_ops import base, settings
 from triton_ops.base import OwnFile, TemporaryFolder, at_fork
@@ -41,11 +41,15 @@ from triton_ops.exceptions import DeviceError
 from triton_ops.processes import child
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd
 
-if TYPE_CHECKING:
-    from triton_ops.processes.worker_process import WorkerProcess
+
+class _Ending(Protocol):
+    """What may wait: a process that may end meanwhile."""
+
+    @property
+    def alive(self) -> bool: ...
 
 
-Process = TypeVar("Process", bound="ForkServer | WorkerProcess")
+Process = TypeVar("Process", bound=_Ending)
 
 
 @dataclass(eq=False)
@@ -227,12 +231,12 @@ class ForkServer:
             ours, theirs = child.socket_pair()
             self._socket = undo.enter_context(ours)
             leftovers = child.Leftovers(self._family, self._temporary.path)
-            own = child.environment(changes, self._family, self._temporary.path, starting=starting)
             with theirs:
                 self._process = subprocess.Popen(
                     child.command(module, theirs.fileno(), os.getpid(), *words, leftovers=leftovers),
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors.fileno(),
-                    pass_fds=(theirs.fileno(),), env=own, start_new_session=True,
+                    pass_fds=(theirs.fileno(),), start_new_session=True,
+                    env=child.environment(changes, self._family, self._temporary.path, starting=starting),
                 )  # fmt: skip
             undo.pop_all()
 
