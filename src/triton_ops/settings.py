@@ -413,7 +413,8 @@ def replay() -> Path | None:
 
 def shared_dirs() -> tuple[Path, ...]:
     """Further folders of records, which are only read: those of a site, of an image, or of a package, in this order."""
-    paths = map(str.strip, re.sub(_URL, "", _text("TRITON_OPS_SHARED_DIRS")).split(os.pathsep))
+    text = _text("TRITON_OPS_SHARED_DIRS")
+    paths = map(str.strip, (re.sub(_URL, "", text) if "://" in text else text).split(os.pathsep))
     return tuple(expanded(path, "TRITON_OPS_SHARED_DIRS") for path in paths if path)
 
 

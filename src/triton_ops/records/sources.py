@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -40,6 +40,8 @@ from triton_ops.base import (
 from triton_ops.exceptions import CacheError, TritonKernelError
 from triton_ops.records.signing import why_untrusted
 from triton_ops.settings import expanded, is_url, shown
+
+T = TypeVar("T")
 
 _LARGEST_BYTES = 64 << 20  # 15,000 records, 30,000 entries
 _START_S = 2.0  # after its begin nobody who launches waits for a fetch
@@ -216,10 +218,9 @@ class Fetch:
 
     def __init__(self, url: str, make: Callable[[Path], Path]) -> None:
         self.source, self._make = Source(url), make
-        self._outcome = futures.Future[Path]()
         self._chosen: Path | None = None
         self._until_s = time.monotonic() + _START_S
-        threading.Thread(target=self._run, name="triton-ops source", daemon=True).start()
+        self._outcome = _begun(lambda: make(self.source.fetch()))
 
     @staticmethod
     def begun(url: str, make: Callable[[Path], Path] = lambda copy: copy) -> Fetch:
@@ -231,11 +232,7 @@ class Fetch:
 
     def result(self, wait_s: float) -> Path:
         """What was made; CacheError after so many seconds, and as of `Source.fetch`."""
-        try:
-            return self._outcome.result(wait_s)
-        except futures.TimeoutError as error:
-            message = f"{self.source.shown} has not answered in time"
-            raise CacheError(message, hint="check the network, or fetch it before") from error
+        return _awaited(self._outcome, wait_s, self.source)
 
     def at_start(self) -> Path:
         """What was made by now, else of the copy that was kept before, else within two seconds of the begin.
@@ -255,11 +252,27 @@ class Fetch:
             self._chosen = self._make(kept)
         return self._chosen
 
-    def _run(self) -> None:
+
+def _begun(work: Callable[[], T]) -> futures.Future[T]:
+    """The outcome of what a thread does, for which the end of the process does not wait."""
+    outcome = futures.Future[T]()
+
+    def run() -> None:
         try:
-            self._outcome.set_result(self._make(self.source.fetch()))
+            outcome.set_result(work())
         except TritonKernelError as error:
-            self._outcome.set_exception(error)
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="triton-ops source", daemon=True).start()
+    return outcome
+
+
+def _awaited(outcome: futures.Future[T], wait_s: float, source: Source) -> T:
+    try:
+        return outcome.result(wait_s)
+    except futures.TimeoutError as error:
+        message = f"{source.shown} has not answered in time"
+        raise CacheError(message, hint="check the address and the network, and try again") from error
 
 
 def local_path(place: str | os.PathLike[str]) -> Path:
@@ -268,8 +281,9 @@ def local_path(place: str | os.PathLike[str]) -> Path:
 
 
 def write_at(place: str | os.PathLike[str], text: str) -> None:
-    """Write a text to a file that a person has named, or to where a URL is served from; OSError or CacheError."""
+    """Write a text to a file that a person has named, or within a minute to a URL; OSError or CacheError."""
     if is_url(place):
-        Source(place).write(text.encode())
+        source = Source(place)
+        _awaited(_begun(lambda: source.write(text.encode())), _COMMAND_S, source)
     else:
         NamedFile(expanded(place)).write(text)

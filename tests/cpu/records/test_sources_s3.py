@@ -1,5 +1,6 @@
 """Records and lockfiles on an S3 server, by the commands, as machines hand them to each other."""
 
+import socket
 import time
 
 import fsspec
@@ -25,6 +26,7 @@ from triton_ops.records import (
     import_records,
     open_store,
     share_records,
+    sources,
     store,
     store_in,
 )
@@ -107,6 +109,18 @@ def test_a_server_that_is_gone_is_a_miss_within_two_seconds(bucket, monkeypatch)
     began_s = time.monotonic()
     assert store.shared_folders() == ()
     assert time.monotonic() - began_s < 3.5
+    fsspec.filesystem("s3").clear_instance_cache()
+
+
+def test_a_server_that_takes_nothing_ends_an_export_in_time(bucket, monkeypatch):
+    monkeypatch.setattr(sources, "_COMMAND_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        fsspec.filesystem("s3").clear_instance_cache()
+        began_s = time.monotonic()
+        with pytest.raises(CacheError, match="has not answered in time"):
+            export_records([record()], f"{bucket}/silent.json")
+        assert time.monotonic() - began_s < 3.0
     fsspec.filesystem("s3").clear_instance_cache()
 
 
