@@ -56,15 +56,18 @@ _STAGES = {
         (1, 2, "without asynchronous copies loads pass through registers, and further stages take registers"),
     ),
     "sm_80": (3, 4, _ASYNCHRONOUS),
-    **dict.fromkeys(("sm_86", "sm_89", "sm_120"), (2, 3, "99 KiB of shared memory per block hold few tiles")),
+    **dict.fromkeys(("sm_86", "sm_89", "sm_120", "sm_121"), (2, 3, "99 KiB of shared memory per block hold few tiles")),
     "sm_90": (3, 5, "warp-group products are fast, so that more tiles must be under way; 227 KiB hold them"),
-    "sm_100": (3, 5, "products run in tensor memory, so that shared memory is left for tiles under way"),
+    **dict.fromkeys(
+        ("sm_100", "sm_103"),
+        (3, 5, "products run in tensor memory, so that shared memory is left for tiles under way"),
+    ),
     **dict.fromkeys(("gfx90a", "gfx942"), (1, 2, "tiles pass through registers, and 64 KiB of LDS hold few of them")),
     "gfx950": (2, 3, "160 KiB of LDS hold more tiles, and loads may go to LDS directly"),
 }
 
 
-_UNITS = {"sm_90": "wgmma", "sm_100": "tcgen05"}
+_UNITS = {"sm_90": "wgmma", "sm_100": "tcgen05", "sm_103": "tcgen05"}
 """The matrix instructions for which the advice of an architecture holds; others run as on the one before."""
 
 

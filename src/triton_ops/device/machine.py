@@ -140,7 +140,7 @@ class Machine:
     def why_unknown(spec: DeviceSpec) -> str:
         """The reason why a device has no machine."""
         if spec.arch in _BY_ARCH:
-            return f"the model does not know the rates of {spec.name}, which has no datasheet here"
+            return f"the model does not know the rates of {spec.name}, which has no datasheet here that tells them"
         terms = (why for start, why in _NO_TERMS.items() if spec.arch.startswith(start))
         why = next(terms, "it has no row in the table of architectures")
         return f"the model does not know the architecture {spec.arch} of {spec.name}: {why}"
@@ -155,11 +155,12 @@ class Machine:
         if spec is None or base is None or spec.bandwidth_gbps is None:
             return None
         clock_ghz = base.clock_ghz or spec.tflops.get("float32", 0.0) * 1e3 / (_FLOPS_PER_CYCLE * spec.units)
-        if not clock_ghz:
+        rates = _mma_flops_per_cycle(spec, clock_ghz, base.mma_flops_per_cycle) if clock_ghz else {}
+        if "float16" not in rates:
             return None
         expected = replace(
             base, units=spec.units, clock_ghz=clock_ghz, peak_dram_gbps=spec.bandwidth_gbps,
-            mma_flops_per_cycle=base.mma_flops_per_cycle or _mma_flops_per_cycle(spec, clock_ghz),
+            mma_flops_per_cycle=rates,
             dram_gbps=spec.bandwidth_gbps * _COPY_SHARE, l2_bytes=spec.l2_bytes or base.l2_bytes,
             l2_gbps=max(_L2_BYTES_PER_CYCLE * spec.units * clock_ghz, spec.bandwidth_gbps),
             shared_bytes_per_block=spec.shared_bytes_per_block or base.shared_bytes_per_block,
@@ -223,18 +224,28 @@ _BY_ARCH = {"sm_80": _AMPERE, "sm_86": _RTX, "sm_89": _RTX, "sm_90": _HOPPER, "s
 
 _NO_TERMS = {
     "sm_7": "its terms begin with the asynchronous copies and the products of sm_80",
+    "sm_103": "its terms are not checked on it",
+    "sm_121": "its terms begin with rates of matrix units, which no sheet of it has",
     "gfx": "its terms are of NVIDIA's warps, copies and products, not of wavefronts, LDS, MFMA and an L2 for each die",
 }
 """By the beginning of an architecture's name, why the terms of the model don't hold for it."""
 
 
-def _mma_flops_per_cycle(spec: DeviceSpec, clock_ghz: float) -> dict[str, float]:
-    """Matrix rates of one multiprocessor by datasheet; Triton widens float8_e5m2 where it has no rate."""
+_CUT = 0.5  # share of an architecture's matrix rates: a model has rates of its own below it, as an H20 does
+
+
+def _mma_flops_per_cycle(spec: DeviceSpec, clock_ghz: float, usual: dict[str, float]) -> dict[str, float]:
+    """Matrix rates of one multiprocessor: the architecture's usual ones, or else those of its datasheet.
+
+    Triton widens float8_e5m2 where it has no rate.
+    """
     units = {dtype: "tfloat32" if dtype == "float32" else dtype for dtype in _HOPPER.mma_flops_per_cycle}
     if "float8_e5m2" not in spec.tflops:
         units["float8_e5m2"] = "float16"
     scale = 1e3 / (spec.units * clock_ghz)
-    return {dtype: spec.tflops[name] * scale for dtype, name in units.items() if name in spec.tflops}
+    own = {dtype: spec.tflops[name] * scale for dtype, name in units.items() if name in spec.tflops}
+    cut = any(rate < _CUT * usual.get(dtype, 0.0) for dtype, rate in own.items())
+    return own if cut or not usual else usual
 
 
 def _with_calibration(expected: Machine, calibration: Calibration) -> Machine:

@@ -272,7 +272,7 @@ class Datasheet(NamedTuple):
         """That of a row of the table."""
         target = TARGETS[row["arch"]]
         spec = DeviceSpec(
-            target.kind, row["name"], target.arch, int(row["units"]), l2_bytes=int(row["l2_mib"]) << 20,
+            target.kind, row["name"], target.arch, int(row["units"]), l2_bytes=int(row["l2_mib"] or 0) << 20 or None,
             shared_bytes_per_block=target.shared_bytes_per_block, registers_per_unit=LIMITS[target.arch].registers,
             bandwidth_gbps=float(row["bandwidth_gbps"]),
             tflops={dtype: float(row[dtype]) for dtype in _RATES if row[dtype]},

@@ -36,6 +36,9 @@ SOURCE = Path(__file__).parents[3] / "src"
         ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
         ("AMD Instinct MI300X", "MI300X"),
         ("AMD Instinct MI300X VF", "MI300X"),
+        ("NVIDIA H20-3e", "H20"),
+        ("NVIDIA GB10", "GB10"),
+        ("NVIDIA B300 SXM6 AC", "B300"),
     ],
 )
 def test_a_device_in_the_table_has_its_datasheet_peaks(name, row):
@@ -52,8 +55,9 @@ def test_a_device_in_the_table_has_its_datasheet_peaks(name, row):
         "NVIDIA H200 MIG 1g.18gb",
         "NVIDIA A100-SXM4-80GB MIG 3g.40gb",
         "NVIDIA A10G",
-        "NVIDIA L20",
-        "NVIDIA H20",
+        "NVIDIA L2",
+        "NVIDIA H20 NVL",
+        "NVIDIA GB300",
         "NVIDIA H2000",
         "NVIDIA GB200",
         "NVIDIA GeForce RTX 4080 SUPER",
@@ -76,9 +80,13 @@ def test_every_row_has_a_source_and_plausible_figures(model):
     assert re.search("datasheet|whitepaper", sheet.source)
     assert 250 < row.bandwidth_gbps <= 8000
     assert row.units >= 40
-    assert row.tflops["float16"] > 2 * row.tflops["float32"] or "RTX" in model or model in ("L40", "A40")
-    assert row.tflops.get("bfloat16", row.tflops["float16"]) == row.tflops["float16"]
-    assert row.tflops.get("float8_e4m3fn", 1e9) > 1.9 * row.tflops["float16"]
+    half = row.tflops.get("float16")
+    assert half is None or half > 1.9 * row.tflops["float32"] or "RTX" in model or model in ("L40", "A40")
+    assert (half is None) == (
+        model.split()[0] in ("GB10", "MI308X") or "PRO" in model
+    )  # of which nobody has published it
+    assert row.tflops.get("bfloat16", half) == half
+    assert row.tflops.get("float8_e4m3fn", 1e9) > 1.9 * (half or 0)
     assert datasheet_of(row.name) is sheet
     spec = DeviceSpec.named(row.name)
     assert spec == row
@@ -302,8 +310,8 @@ def test_the_target_of_a_device_has_the_limits_that_the_device_reports():
     assert Target.of(h200) == replace(Target.named("SM_90 "), units=132)
     assert Target.of(replace(h200, shared_bytes_per_block=1000)).shared_bytes_per_block == 1000
     assert Target.of(replace(h200, shared_bytes_per_block=None)) == Target.of(h200)
-    newer = Target.of(replace(h200, arch="sm_103"))
-    assert (newer.capability, newer.warp_size, newer.shared_bytes_per_block) == (103, 32, 232448)
+    newer = Target.of(replace(h200, arch="sm_107"))
+    assert (newer.capability, newer.warp_size, newer.shared_bytes_per_block) == (107, 32, 232448)
     mi300 = DeviceSpec("hip", "AMD Instinct MI300X", "gfx942", 304)
     assert (Target.of(mi300).warp_size, Target.of(mi300).shared_bytes_per_block) == (64, 65536)
     with pytest.raises(DeviceError, match="target 'sm_60' is not known; close are sm_"):
