@@ -82,7 +82,7 @@ def _by_row(meta: Mapping[str, Any]) -> tuple[int]:
     return (meta["x"].shape[0],)
 
 
-BLOCKS = [{"BLOCK": block, "num_warps": warps} for block in (512, 1024, 4096) for warps in (2, 4, 8)]
+BLOCKS = [{"BLOCK": block, "num_warps": warps} for block in (512, 1024, 4096) for warps in (4, 8)]
 ROWS = [{"BLOCK": 4096, "num_warps": warps} for warps in (2, 4, 8, 16, 32)]
 TILES = [
     {"BM": m, "BN": n, "BK": k, "num_warps": warps, "num_stages": stages}
@@ -151,7 +151,7 @@ def main(argv: list[str] | None = None) -> int:
     """Tune every kernel within every bound, and save after each row."""
     parser = parser_of(__doc__)
     parser.add_argument("--kernels", nargs="*", default=[*CASES], choices=[*CASES], help="which kernels")
-    parser.add_argument("--budget-s", type=float, default=3.0, help="seconds of each tune")
+    parser.add_argument("--budget-s", type=float, default=5.0, help="seconds of each tune")
     parser.add_argument("--limit-s", type=float, default=500.0, help="begin no row after so many seconds")
     parser.add_argument("--resume", action="store_true", help="leave out rows that the file holds of this commit")
     parser.add_argument("--isolate", action="store_true", help="tune in workers")

@@ -28,6 +28,7 @@ _ALIGNMENT_BYTES = 64  # a copy of an array begins as far from a cache line's st
 _CONTAINERS = (list, dict, set, bytearray)
 _PLAIN = (bool, int, float, complex, str, bytes)
 _PIECE = 1 << 20  # elements of an array that are compared at a time
+_MOVED_BYTES = 32 << 20  # of a copy on the host that are compared at a time
 
 
 def with_copies(value: object, arrays: Mapping[int, object]) -> Any:
@@ -394,7 +395,7 @@ def _same_storage(now: Any, old: Any) -> bool:
     a, b = bytes_of(now), bytes_of(old)
     if a.device == b.device:
         return Protection.same_bytes(a, b)
-    pairs = zip(a.split(_MOST_BYTES), b.split(_MOST_BYTES), strict=True) if len(a) == len(b) else [(a, b[:0])]
+    pairs = zip(a.split(_MOVED_BYTES), b.split(_MOVED_BYTES), strict=True) if len(a) == len(b) else [(a, b[:0])]
     return all(Protection.same_bytes(one, other.to(one.device)) for one, other in pairs)
 
 

@@ -86,6 +86,11 @@ class Allowance:
             peak_bytes=peak,
         )  # fmt: skip
 
+    @staticmethod
+    def now() -> Allowance | None:
+        """The allowance that this is inside of; None for no limit."""
+        return _allowance.get()
+
     @property
     def shares_host(self) -> bool:
         """True if memory of the host counts: on a CPU, and on a GPU that has none of its own."""
@@ -107,19 +112,20 @@ class Allowance:
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
-        """Inside, free memory is what is left, and torch's allocator takes no more of the GPU."""
+        """Inside, free memory is what is left, and torch's allocator takes no more of the GPU, the current one."""
         token, cuda = _allowance.set(self), None
         if self.device_name != "cpu":
             cuda = require("torch", "limiting memory").cuda
-            before = getattr(cuda, "get_per_process_memory_fraction", lambda _: 1.0)(self.device_name)
+            before = getattr(cuda, "get_per_process_memory_fraction", lambda: 1.0)()
             most = (self.gpu_bytes + self.most_bytes) / _properties(self.device_name).total_memory
-            cuda.set_per_process_memory_fraction(min(most, before), self.device_name)
+            cuda.set_per_process_memory_fraction(min(most, before))
         try:
             yield
         finally:
             _allowance.reset(token)
-            if cuda is not None:
-                cuda.set_per_process_memory_fraction(before, self.device_name)
+            with contextlib.suppress(RuntimeError):  # the GPU was lost in the block: whoever uses it next is told
+                if cuda is not None:
+                    cuda.set_per_process_memory_fraction(before)
 
 
 def _properties(device_name: str) -> Any:
@@ -203,7 +209,7 @@ class TorchDevice:
     @property
     def allowed_bytes(self) -> int | None:
         """The memory that the `Allowance` of this tune leaves; None without one, and for a host that does not count."""
-        allowance = _allowance.get()
+        allowance = Allowance.now()
         counts = allowance is not None and (self.name != "cpu" or allowance.shares_host)
         return allowance.left_bytes if allowance is not None and counts else None
 

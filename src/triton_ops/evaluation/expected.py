@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError, Protection
 from triton_ops.base import excerpt, require
-from triton_ops.device import TorchDevice
+from triton_ops.device import Allowance, TorchDevice
 from triton_ops.evaluation.judges import ByElement, Difference, Equal, EqualBits, Precision, Rounded
 from triton_ops.evaluation.numbers import (
     as_dtype,
@@ -53,7 +53,8 @@ def kept(result: object) -> Any:
 
     A `MemoryError` says that a tune may not take so much more memory.
     """
-    for device, count in _bytes_by_device([leaf for leaf, _ in leaf_pairs(result, None) if is_numbers(leaf)]).items():
+    leaves = [leaf for leaf, _ in leaf_pairs(result, None) if is_numbers(leaf)] if Allowance.now() is not None else []
+    for device, count in _bytes_by_device(leaves).items():
         allowed = TorchDevice(device).allowed_bytes if re.fullmatch(_DEVICES, device) else None
         if allowed is not None and count > allowed:
             raise MemoryError(f"a copy of results takes {count:,} bytes, and the tune may take {allowed:,} more")
