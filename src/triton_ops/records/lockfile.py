@@ -263,10 +263,7 @@ class Lockfile:
         """
         text = text_of(_contents(self, sign))
         with LockfileError.when(f"{shown(path)} cannot be written", "name another file", OSError, CacheError):
-            if is_url(path):
-                records.write_at(path, text)
-            else:
-                NamedFile(expanded(path)).write(text)
+            records.write_at(path, text)
 
     @staticmethod
     @contextmanager

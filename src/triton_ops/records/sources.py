@@ -77,10 +77,8 @@ class Source:
 
     def fetch(self) -> Path:
         """The copy of what is served now; CacheError: it cannot be had, or is not to be believed."""
-        if self._digest and (copy := self._copy(self._digest)):
-            return copy
         etag, kept = self._kept()
-        content, etag = self._content(etag if kept else "")
+        content, etag = (None, "") if kept and self._digest else self._content(etag if kept else "")
         if content is None and kept:
             return kept
         self._judge(content or b"")
@@ -95,7 +93,7 @@ class Source:
     @property
     def kept(self) -> Path | None:
         """The copy of what was served last; None if there is none that is to be believed."""
-        return self._copy(self._digest) if self._digest else self._kept()[1]
+        return self._kept()[1]
 
     def write(self, content: bytes) -> None:
         """Put a content in the place of what is served; CacheError: it cannot be put there."""
@@ -115,6 +113,8 @@ class Source:
         return SealedFile(self._sources / f"{fingerprint(self.url)}.url.json", self.folder)
 
     def _kept(self) -> tuple[str, Path | None]:
+        if self._digest:
+            return "", self._copy(self._digest)
         try:
             last = self._pointer.read(dict[str, str])
             return last["etag"], self._copy(last["sha256"])

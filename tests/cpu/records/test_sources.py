@@ -205,6 +205,7 @@ def test_answers_that_lie_or_lead_elsewhere_are_refused(server, keys, tmp_path, 
     assert len(list(Path(own_folder(), "sources").glob("[0-9a-f]*"))) == 2  # of what was moved: itself, and its pointer
 
 
+@pytest.mark.processes
 def test_an_export_of_a_million_records_is_refused_whole(server, keys, tmp_path):
     plain = {"kind": bundle.KIND, "schema_version": 1, "records": [{}] * 1_000_000}
     url = server.serve("/million.json", json.dumps(Sealed(signed(plain, keys["ours"][0]))))
@@ -217,6 +218,7 @@ def test_an_export_of_a_million_records_is_refused_whole(server, keys, tmp_path)
     assert not [path for path in Path(own_folder(), "sources").iterdir() if path.is_dir()]
 
 
+@pytest.mark.processes
 def test_an_empty_machine_answers_its_first_launch_from_200_kernels_of_a_url(
     server, keys, tmp_path, monkeypatch, steady_clock
 ):
@@ -349,6 +351,7 @@ def test_the_clock_decides_nothing(server, keys, tmp_path, monkeypatch):
 DRAWN = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.processes
 @given(st.data())
 @DRAWN
 def test_planted_records_are_never_taken(server, keys, tmp_path_factory, data):
