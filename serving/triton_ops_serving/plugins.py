@@ -223,6 +223,7 @@ def _ready(engine: str) -> list[tuple[LookUp, Answers]]:
             if variable(DIGEST) not in ("", lock.digest):
                 raise SettingsError(f"{path} changed while the engine started, so that ranks would differ")
             settings.set_variable(DIGEST, lock.digest)
+            lock = _of_one_class(lock, log)
     except TritonKernelError as error:
         log.warning("triton_ops: the engine's own tables serve: %s", error)
         return []
@@ -232,6 +233,15 @@ def _ready(engine: str) -> list[tuple[LookUp, Answers]]:
         names = ", ".join(each.form for each in mine)
         log.info("triton_ops: look-ups of %s are answered from lockfile %s", names, lock.digest[:SHOWN])
     return [(each, (RowAnswers if each.size else Answers)(each, lock, log)) for each in mine]
+
+
+def _of_one_class(lock: Lockfile, log: logging.Logger) -> Lockfile:
+    """The entries that keep to a class of bits, where launches shall; the rows left out are told."""
+    kept = lock if settings.same_bits() == "0" else lock.without(lambda entry: not entry.same_bits)
+    if left_out := len(lock.entries) - len(kept.entries):
+        why = "pin no class of bits, and are not used, since TRITON_OPS_SAME_BITS is 1"
+        log.warning("triton_ops: %d of %d entries of the lockfile %s", left_out, len(lock.entries), why)
+    return kept
 
 
 def vllm() -> None:

@@ -287,7 +287,8 @@ class KernelCall:
         asked = replace(request.key, problem=self.called.asked)
         request = held(request, asked, ladder_of(chosen.tune.cache_dir).lockfile, chosen.same_bits)
         if request.same_bits_as is not None and chosen.mapper.buckets:
-            raise SettingsError("problems of a bucket compile to several classes of bits", hint="leave the buckets out")
+            hint = "leave the buckets out: `explain classes --vary` says at which extents a class is"
+            raise SettingsError("problems of a bucket compile to several classes of bits", hint=hint)
         return request
 
     @property

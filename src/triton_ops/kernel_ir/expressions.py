@@ -205,10 +205,8 @@ class Expressions:
         return [Expression(digest("before", one.predicate, given[0].key))]
 
     def _if(self, one: TtirOperation, given: Sequence[Expression], depth: int) -> list[Expression]:
-        ways = [[value.key for value in self._block(region[0], depth)] for region in one.regions]
-        return [
-            Expression(digest("if", given[0].key, [way[nth] for way in ways if way])) for nth in range(len(one.results))
-        ]
+        ways = ([value.key for value in self._block(region[0], depth)] for region in one.regions)
+        return [Expression(digest("if", given[0].key, [*each])) for each in zip(*filter(None, ways), strict=True)]
 
     def _for(self, one: TtirOperation, _: Sequence[Expression], depth: int) -> list[Expression]:
         # Operands in the order of the text: `scf.for %i = %lower to %upper step %step iter_args(%name = %begin, ...)`.

@@ -49,7 +49,9 @@ class Layouts:
         held = [*holders[:2], (_PARTS, extent)] if in_parts else [*holders, (IN_A_THREAD, extent)]
         # All counts are powers of two. Holders beyond the extent hold the same elements again.
         doublings = [holder for holder, count in held for _ in range(count.bit_length() - 1)][: extent.bit_length() - 1]
-        if not scans and _by_halves(doublings):
+        # A thread adds up its elements in order, of which two are halves; then lanes add up by halves, and then warps.
+        in_turn = sorted(doublings, key=(_PARTS, WARPS, LANES, IN_A_THREAD).index)
+        if not scans and doublings == in_turn and doublings.count(IN_A_THREAD) < 2:
             return f"{extent} by halves"
         return ", ".join(f"{1 << len([*same])} {holder}" for holder, same in groupby(doublings))
 
@@ -87,12 +89,3 @@ def _of_bases(layout: str, axis: int) -> Iterator[tuple[str, int]]:
             return  # another order than that of the elements
         moves += [(step, holder) for step in moved]
     yield from ((holder, 2) for _, holder in sorted(moves))
-
-
-def _by_halves(doublings: list[str]) -> bool:
-    """Whether a sum adds its halves, then the halves of that, and so on, whoever holds them.
-
-    A thread adds up its elements in order, of which two are halves; then lanes add up by halves, and then warps.
-    """
-    in_turn = sorted(doublings, key=(WARPS, LANES, IN_A_THREAD).index)
-    return doublings == in_turn and doublings.count(IN_A_THREAD) < 2

@@ -46,6 +46,10 @@ class LockPlan:
 
     def __post_init__(self) -> None:
         self.rules({})  # wrong texts are refused before any work
+        if self.same_bits and self.buckets:
+            message = f"a class of bits is told for one problem, and for no range of {', '.join(self.buckets)}"
+            hint = "leave the range out, and tune each extent: `explain classes --vary` says at which one a class is"
+            raise SettingsError(message, hint=hint)
 
     def rules(self, points: Mapping[str, Sequence[int]]) -> Mapper:
         """The mapper, with the given points where the rule is `measured`; SettingsError if a text names no rule."""

@@ -96,6 +96,12 @@ def undecided(x, out, KIND: tl.constexpr, BLOCK: tl.constexpr):
         tl.atomic_xchg(out + at, part)
     elif KIND == "random":
         tl.store(out + at, part * tl.rand(1, at))
+    elif KIND == "compare":
+        tl.atomic_cas(out + at, part * 0, part)
+    elif KIND == "while":
+        while tl.sum(part, 0) > 1:
+            part *= 0.5
+        tl.store(out + at, part)
     elif KIND == "largest":
         tl.atomic_max(out + at, part.to(tl.int32))
     else:
@@ -361,7 +367,8 @@ def test_parts_of_a_running_sum_follow_in_order_and_a_sum_of_one_element_has_non
     ("kind", "reason"),
     [
         ("add", "it adds floating point atomically"), ("exchange", "atomically"), ("random", "random numbers"),
-        ("assembly", "inline assembly"),
+        ("assembly", "inline assembly"), ("compare", "exchanges values atomically"),
+        ("while", "a loop ends by what it computes"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_decided_is_a_class_of_its_own_with_the_reason(kind, reason):

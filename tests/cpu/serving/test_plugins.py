@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from tests.distributions import SERVING
 from triton_ops.cli.app import main
 from triton_ops.compilation import CompilePool
 from triton_ops.dispatch import decision, launches
+from triton_ops.records import Lockfile
 from triton_ops.space import Config
 from triton_ops.tuner.tuning import Tuning
 from triton_ops_serving import plugins, ranks
@@ -141,6 +143,20 @@ def test_nothing_is_changed_where_it_is_not_wanted(setting, engines, lock, monke
     assert sys.meta_path == before
     assert len(importlib.import_module(VLLM).get_moe_configs(8, 14336, None)) == 2
     assert ("changed while the engine started" in caplog.text) == (setting[0] == DIGEST)
+
+
+def test_rows_that_pin_no_class_of_bits_do_not_serve_where_launches_keep_to_one(engines, lock, monkeypatch, caplog):
+    monkeypatch.setenv("TRITON_OPS_SAME_BITS", "1")
+    plugins.vllm()
+    assert set(importlib.import_module(VLLM).get_moe_configs(8, 14336, None)) == {1, 16}
+    assert "3 of 3 entries of the lockfile pin no class of bits, and are not used" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(plugins, "_installed", set())
+    monkeypatch.setenv(DIGEST, "")
+    free = Lockfile.read(lock)
+    replace(free, entries=tuple(replace(each, bits="a class", same_bits=True) for each in free.entries)).write(lock)
+    assert [look_up.form for look_up, _ in plugins._ready("vllm")] == ["vllm-moe"]
+    assert caplog.text == ""
 
 
 def test_a_device_that_cannot_be_told_leaves_the_engine_its_own(engines, lock, caplog):

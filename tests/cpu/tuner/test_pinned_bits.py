@@ -16,7 +16,7 @@ from triton_ops.device import DeviceSpec  # noqa: E402
 from triton_ops.dispatch import use_lockfile, would_run  # noqa: E402
 from triton_ops.dispatch.ladder import change_limits  # noqa: E402
 from triton_ops.evaluation import Stations  # noqa: E402
-from triton_ops.exceptions import LockfileError  # noqa: E402
+from triton_ops.exceptions import LockfileError, SettingsError  # noqa: E402
 from triton_ops.records import (  # noqa: E402
     FollowedLockfile,
     Lockfile,
@@ -177,6 +177,12 @@ def test_a_fault_of_the_classes_is_remembered_for_tunes_of_this_class_alone(mach
     assert trial.error.startswith("quarantined since ")
     assert any("at fault" in note for note in again.notes)
     assert SAME in {each.config for each in machine.tune().trials if each.ok}
+
+
+def test_a_range_of_an_extent_is_refused_beside_a_class_which_is_told_for_one_problem(machine):
+    machine.tune()
+    with pytest.raises(SettingsError, match="told for one problem, and for no range of COLUMNS"):
+        machine.locked(same_bits=True, buckets={"COLUMNS": "pow2"})
 
 
 def test_an_operation_keeps_to_the_class_where_the_environment_says_so(machine, monkeypatch):

@@ -134,6 +134,17 @@ def test_a_default_that_does_not_compile_is_an_error_with_the_reason(station, tm
     assert station.tried == []
 
 
+def test_a_class_of_which_no_config_runs_is_an_error_and_no_other_config_wins(station, tmp_path, monkeypatch):
+    def attempt(config, best):
+        station.tried.append(config)
+        return Trial(config, Status.CRASH, error="an illegal address")
+
+    monkeypatch.setattr(station, "attempt", attempt)
+    with pytest.raises(TuningFailedError, match="an illegal address"):
+        tuned(operation(), tmp_path, same_bits_as="default")
+    assert OTHER not in station.tried
+
+
 def test_what_no_compiled_code_tells_is_refused_before_any_work():
     with pytest.raises(SettingsError, match="is not known"):
         TuneProblem(target=lambda x, *, n: x, args=(1,), space={"n": [1]}, same_bits_as="default").request()
