@@ -18,6 +18,7 @@ Numbers that leave a tensor, as by `item()`, are the wide ones.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -41,7 +42,7 @@ from triton_ops.evaluation.expected import (
     refusal,
 )
 from triton_ops.evaluation.judges import UNITS, Precision, Rounded
-from triton_ops.evaluation.numbers import dense, dtype_name, is_floating, is_numbers, quietly
+from triton_ops.evaluation.numbers import dense, device_of, dtype_name, is_floating, is_numbers, quietly
 from triton_ops.evaluation.raised_precision import RaisedPrecision
 from triton_ops.exceptions import DeviceError, TargetError
 
@@ -507,9 +508,9 @@ class Referee:
     ) -> tuple[list[Any], tuple[str, ...]]:  # fmt: skip
         """The results in one way, and what was computed in the tensors' own precision; `MemoryError` without room."""
         arguments = argument_set.arguments
-        raised = [*arguments.tensors(), *Arguments(tuple(low)).tensors()]
-        need = _COPIES * sum(t.numel() * way.float_bytes for t in raised)
-        free = min((TorchDevice(name).free_bytes for name in {str(t.device) for t in raised}), default=0)
+        raised = list(Arguments.tensors_in([*arguments.positional, *arguments.keyword.values(), *low], is_numbers))
+        need = _COPIES * sum(math.prod(t.shape) * way.float_bytes for t in raised)
+        free = min((TorchDevice(name).free_bytes for name in {str(device_of(t)) for t in raised}), default=0)
         if need > _MEMORY_SHARE * free:
             raise MemoryError(f"its inputs and results would take {need >> 20} MiB of {free >> 20} MiB")
         with way.without_tf32():

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops import SettingsError, UntunedError, tune
+from triton_ops import SettingsError, UntunedError, choose, tune
 from triton_ops.device import Allowance, TorchDevice
 from triton_ops.evaluation import TuneMemory
 from triton_ops.evaluation.expected import kept
@@ -92,3 +92,17 @@ def test_a_bound_that_is_no_size_is_refused_before_anything_runs(monkeypatch):
     monkeypatch.setenv("TRITON_OPS_MEMORY", "3 MiB")
     assert TuneOptions().memory_bytes == 3 << 20
     assert TuneOptions(memory_bytes="2kB").memory_bytes == 2000
+
+
+def test_a_call_without_enough_memory_for_its_tune_runs_the_default_and_says_so(monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("TRITON_OPS_MEMORY", "1 kB")
+    doubled = choose(
+        {"plus": lambda x: x + x, "times": lambda x: x * 2.0}, name="doubled", parameters=("x",), on_miss="tune",
+        cache_dir=tmp_path,
+    )  # fmt: skip
+    assert doubled(np.ones(1 << 16))[0] == 2.0
+    decision = doubled.decisions[-1]
+    assert (decision.found.rung, decision.found.config["implementation"]) == ("default", "plus")
+    said = "is not tuned within 1,000 bytes, and the default config is used: that takes at least 1,048,576 bytes"
+    assert said in decision.text
+    assert said in caplog.text
