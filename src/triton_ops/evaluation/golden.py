@@ -520,6 +520,7 @@ class Referee:
             arguments.synchronize()
             if answer is None and self._written:
                 answer = tuple(ArgumentSet(wide, self._outputs, protected=False).inputs(self._written).values())
+            del wide  # they may be large
             results = [kept(run.wide(item) if run else item) for item in as_list(answer)]
         self.convolves = self.convolves or (run is not None and run.convolves)
         return results, tuple(run.rounded) if run else ()
