@@ -1,10 +1,10 @@
 """Tunes within bounds of 1.2 to 4 times the memory that the winner's launch takes, beside tunes without a bound.
 
-    python -m benchmarks.tuning.memory_gpu --out FILE --commit C            # on a GPU; some five minutes
+    python -m benchmarks.tuning.memory_gpu --out FILE --commit C            # on a GPU; some four minutes
     python -m benchmarks.tuning.memory_gpu --out FILE --commit C --resume   # those rows that the file lacks
     python -m benchmarks.tuning.memory_gpu --isolate --out FILE             # in workers: NVML alone sees their memory
 
-Five kernels with tensors of 0.3 to 2 GB, each tuned once without a bound and within ten. Tunes run in this process, so
+Five kernels with tensors of 0.5 to 1 GB, each tuned once without a bound and within ten. Tunes run in this process, so
 that torch's allocator tells their peak: `allocated` and `reserved` are what it took beyond what was held before, and
 `nvml` is by how much the use of the whole card rose, all in units of the winner's memory, its tensors. NVML also counts
 code and graphs, and of a worker its context: `MODULES_BYTES`, or what a worker takes for small tensors, are no part of
@@ -136,14 +136,14 @@ def _rows(out: Callable[[torch.Tensor], torch.Tensor], rows: int) -> Callable[[b
 
 
 CASES = {
-    "add": _case(add_kernel, _by_block, ("out",), BLOCKS, _vectors("x", "y", "out", count=1 << 28)),
-    "in place": _case(scale_kernel, _by_block, (), BLOCKS, _vectors("x", count=1 << 27)),
-    "softmax": _case(softmax_kernel, _by_row, ("out",), ROWS, _rows(torch.empty_like, 1 << 17)),
+    "add": _case(add_kernel, _by_block, ("out",), BLOCKS, _vectors("x", "y", "out", count=1 << 27)),
+    "in place": _case(scale_kernel, _by_block, (), BLOCKS, _vectors("x", count=1 << 28)),
+    "softmax": _case(softmax_kernel, _by_row, ("out",), ROWS, _rows(torch.empty_like, 1 << 16)),
     "sums": _case(
         sums_kernel, _by_row, ("out",), [{**each, "BLOCK": 1024} for each in ROWS],
         _rows(lambda x: x.new_empty(len(x), dtype=torch.float32), 1 << 17),
     ),
-    "matmul": _case(matmul_kernel, grid, ("c",), TILES, lambda full: _product(16_384 if full else 256)),
+    "matmul": _case(matmul_kernel, grid, ("c",), TILES, lambda full: _product(12_288 if full else 256)),
 }  # fmt: skip
 
 
@@ -151,8 +151,8 @@ def main(argv: list[str] | None = None) -> int:
     """Tune every kernel within every bound, and save after each row."""
     parser = parser_of(__doc__)
     parser.add_argument("--kernels", nargs="*", default=[*CASES], choices=[*CASES], help="which kernels")
-    parser.add_argument("--budget-s", type=float, default=5.0, help="seconds of each tune")
-    parser.add_argument("--limit-s", type=float, default=500.0, help="begin no row after so many seconds")
+    parser.add_argument("--budget-s", type=float, default=2.5, help="seconds of each tune")
+    parser.add_argument("--limit-s", type=float, default=240.0, help="begin no row after so many seconds")
     parser.add_argument("--resume", action="store_true", help="leave out rows that the file holds of this commit")
     parser.add_argument("--isolate", action="store_true", help="tune in workers")
     options = parser.parse_args(argv)
@@ -220,7 +220,7 @@ def tuned(
             winner = dict(tune(
                 case.kernel, kwargs=arguments, space=case.configs, budget_s=budget_s, keep=False, isolate=isolate,
                 memory_bytes=bound, listener=Silent(),
-            ).config)  # fmt: skip
+            ).best_config)  # fmt: skip
         except TritonKernelError as error:
             why = f"{type(error).__name__}: {error}"
     peaks = {

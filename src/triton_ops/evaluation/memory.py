@@ -33,9 +33,12 @@ class TuneMemory:
         gpu, given = not problem.device.is_cpu, problem.arguments_or_specs
         outputs = _bytes_of({name: given.keyword.get(name) for name in problem.kernel.outputs}.values())
         whole = _bytes_of((*given.positional, *given.keyword.values()))
+        changed = (
+            outputs if problem.kernel.outputs or not gpu else whole
+        )  # a kernel changes some, and nobody says which
         times = 2 if problem.reference is not None else 1  # its own results, and a copy of them
         flush = (problem.device.l2_bytes or 0) if gpu and problem.cold else 0
-        return cls(arguments=whole, inputs=whole - outputs, results=times * outputs, flush=flush, on_host=gpu)
+        return cls(arguments=whole, inputs=whole - outputs, results=times * changed, flush=flush, on_host=gpu)
 
     @property
     def total(self) -> int:
