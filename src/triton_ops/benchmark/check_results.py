@@ -322,8 +322,10 @@ class Examination:
         return None if fault is None or self._may_be_refused(fault, inputs[0]) else fault
 
     def _may_be_refused(self, fault: Fault, inputs: Inputs) -> bool:
-        """Tell an error on inputs that nobody asked for, and remember it."""
-        refuses = fault.kind == "raised" and not inputs.is_as_asked
+        """Tell an error on inputs that nobody asked for, or a crash on empty ones, and remember it."""
+        # Torch's attention divides by an extent of 0 on a CPU (2.11).
+        is_refusal = fault.kind == "raised" or (fault.kind == "ended" and 0 in inputs.extents)
+        refuses = is_refusal and not inputs.is_as_asked
         self.refused += [str(fault)] if refuses else []
         return refuses
 

@@ -47,7 +47,9 @@ class ReferenceResults:
         tolerance: Tolerance | None = None, check: Check | None = None, protected: bool = True,
     ) -> None:  # fmt: skip
         inputs = ArgumentSet(arguments, outputs, protected=protected)
-        precision = Precision(inputs=tuple(inputs.input_dtypes), reduction=max([1, *inputs.extents]))
+        # Other code may round to 16 bits once more on its way, as torch's softmax of columns does (2.13).
+        precision = Precision(
+            inputs=tuple(inputs.input_dtypes), reduction=max([1, *inputs.extents]), narrow_steps=True)  # fmt: skip
         referee = Referee(reference, outputs)
         answers = referee.answers(inputs, precision, check)
         self.used, self.why_own = referee.used, referee.why_own
@@ -64,7 +66,7 @@ class ReferenceResults:
         cls, results: Sequence[object], dtypes: Iterable[str], tolerance: object, check: Check | None = None
     ) -> ReferenceResults:
         """Results of something whose kernels take tensors of these dtypes, as it is."""
-        precision = Precision(inputs=tuple(dtypes), reduction=_TERMS)
+        precision = Precision(inputs=tuple(dtypes), reduction=_TERMS, narrow_steps=True)
         standard = Standard(precision=precision, tolerance=Tolerance.of(tolerance), check=check)
         own = cls.__new__(cls)
         own._expected, own._tf32 = ExpectedResults.of_own(standard, results), False
