@@ -37,7 +37,7 @@ Verdict: TypeAlias = Literal["wrong", "suspect", "faster", "slower", "same", "un
 _LEAST_SHARE = 0.5  # of the time that moving inputs and outputs takes: nothing is faster by so much
 _FEW = 1 << 22  # elements: for fewer, threads that wait for one another cost more than they save
 _TOLD = 5
-_FIRST_S = 60.0  # and three times all the time: a first call may compile
+_FIRST_S = 120.0  # and three times all the time: a first call may compile, which takes torch 60 s on a busy machine
 
 
 @dataclass(frozen=True, kw_only=True)
