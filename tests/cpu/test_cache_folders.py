@@ -59,6 +59,7 @@ CHOSEN = {
     "dispatch/ladder.py": "the cache folder itself",
     "many/ray_engine.py": "the cache folder itself",
     "many/session.py": "the cache folder itself",
+    "records/sources.py": "the cache folder itself",
     "records/store.py": "the cache folder itself",
     "ship/table.py": "a file that the user names",
     "tuner/tuning.py": "the cache folder itself",

@@ -321,9 +321,11 @@ class Process:
             if rights.endswith(b"s") and line.endswith(b"(deleted)"):  # as of all shared memory
                 begin, end = (int(part, 16) for part in span.split(b"-"))
                 yield int(number), int(offset, 16) + end - begin
-        for path, file in self._opened():
-            if path.endswith("(deleted)"):
-                yield file.st_ino, 512 * file.st_blocks
+        for link, path in self._opened():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                if path.endswith("(deleted)"):
+                    file = os.stat(link)  # noqa: PTH116
+                    yield file.st_ino, 512 * file.st_blocks
 
     @property
     def tasks(self) -> int:
@@ -356,9 +358,9 @@ class Process:
     @property
     def open_files(self) -> Iterator[str]:
         """The paths of the files that it has open; none if it is gone, or another user's."""
-        yield from (path for path, _ in self._opened())
+        yield from (path for _, path in self._opened())
 
-    def _opened(self) -> Iterator[tuple[str, os.stat_result]]:
+    def _opened(self) -> Iterator[tuple[str, str]]:
         folder = f"{self.PLACE}/{self.pid}/fd"
         try:
             numbers = os.listdir(folder)  # noqa: PTH208 - no path objects for what is read for every process
@@ -366,8 +368,7 @@ class Process:
             return
         for number in numbers:
             with contextlib.suppress(OSError):  # closed meanwhile
-                link = f"{folder}/{number}"
-                yield os.readlink(link), os.stat(link)  # noqa: PTH115, PTH116
+                yield f"{folder}/{number}", os.readlink(f"{folder}/{number}")  # noqa: PTH115
 
     @classmethod
     def numbers_are_own(cls) -> bool:

@@ -19,7 +19,7 @@ from triton_ops.dispatch.ladder import RACE, TUNE, pinned, policy_of
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.records import begin_sources, may_have_records, store_in
 from triton_ops.request import TuneOptions
-from triton_ops.settings import cache_folder
+from triton_ops.settings import cache_folder, starters
 
 _MOST_RECORDS = 50  # that are read when a kernel is decorated: 0.5 ms each
 
@@ -29,8 +29,11 @@ _awaited: dict[str, tuple[str | None, TuneOptions]] = {}  # by name the kernels 
 def await_tune(kernel: object, on_miss: str | None, options: TuneOptions) -> None:
     """Have a worker started, now or once this process uses a GPU, if a launch of the kernel may be the first to tune.
 
-    None is any kernel. What the environment names by URL is fetched from now on.
+    None is any kernel. What the environment names by URL is fetched from now on. Processes that this package has
+    started do neither.
     """
+    if starters():
+        return
     begin_sources()
     # `_lazy_call` is private: nothing public of torch's tells when CUDA starts.
     if (call_then := getattr(getattr(sys.modules.get("torch"), "cuda", None), "_lazy_call", None)) is not None:

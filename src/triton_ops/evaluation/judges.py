@@ -116,7 +116,8 @@ class Precision:
     With `narrow_sums` the code itself adds up in 16 bits, in a tree whose every level rounds to u; with `narrow_steps`
     it rounds to u once more on its way.
     `blur` is a factor of f: 1 for a golden result; 2 where results are compared with one of their own precision, whose
-    error is unknown; between for a golden result that was rounded to that precision.
+    error is unknown; between for a golden result that was rounded to that precision. `row_blur` is one more in a row
+    alone, in which a single element may decide.
     """
 
     inputs: tuple[str, ...] = ()
@@ -125,6 +126,7 @@ class Precision:
     narrow_sums: bool = False
     narrow_steps: bool = False
     blur: float = 1.0
+    row_blur: float = 1.0
 
     def rounding(self, output: str) -> float:
         """f: the relative error, by root mean square, that rounding may cost a result of dtype `output`."""
@@ -202,7 +204,7 @@ class Rounded:
         self._f, distance = precision.rounding(name), precision.distance(name)
         self._least = distance / math.sqrt(12)  # error by RMS of rounding numbers that nearly vanish
         self._odd = _OddPlaces(self._golden, [peer.reshape(-1) for peer in peers[:1]], dtype)
-        self._measure_peers([peer.reshape(-1) for peer in peers])
+        self._measure_peers([peer.reshape(-1) for peer in peers], precision.row_blur)
         largest = (_LARGEST_NARROW if precision.narrow(name) else _LARGEST) * self._own_largest
         unit = 2 * max(precision.blur * precision.unit(name), math.sqrt(3) * self._f)  # in the last place of 1
         self._limit, beside_infinity = (
@@ -211,7 +213,7 @@ class Rounded:
         self._limits = self._limit, beside_infinity
         self._mean_limit = self._by_mean * _MEAN * max(self._own_mean, self._f * self._mean, self._least)
 
-    def _measure_peers(self, peers: Sequence[Any]) -> None:
+    def _measure_peers(self, peers: Sequence[Any], row_blur: float) -> None:
         """The size of the golden result and of the peers' errors: largest, by root mean square, and by row."""
         library, count, nothing = self._library, max(len(self._golden), 1), wide(self._golden[:0])
         sizes, errors, largest, size = [nothing], [[nothing] for _ in peers], 0.0, 0.0
@@ -231,7 +233,9 @@ class Rounded:
         filled = square[square > 0]
         # The lower of two in the middle, which `median` is not in both libraries.
         floor = float(filled[filled.argsort()[(len(filled) - 1) // 2]]) * _VANISHING**2 if len(filled) else 0.0
-        scale = library.clip(self._f**2 * library.clip(square, floor, None), self._width * self._least**2, None)
+        scale = library.clip(
+            (row_blur * self._f) ** 2 * library.clip(square, floor, None), self._width * self._least**2, None
+        )
         for each in own:
             scale = library.maximum(scale, each)
         self._rows = library.sqrt(scale)

@@ -26,6 +26,7 @@ from triton_ops.space import Config
 from triton_ops.values import Tolerance, Trial
 
 _TERMS = 1 << 12  # that are added up for an element of results of which nobody knows how many they are
+_ROW_BLUR = math.sqrt(2)  # other code may round once more on its way, as torch's softmax of columns does (2.13)
 
 
 class ReferenceResults:
@@ -47,9 +48,8 @@ class ReferenceResults:
         tolerance: Tolerance | None = None, check: Check | None = None, protected: bool = True,
     ) -> None:  # fmt: skip
         inputs = ArgumentSet(arguments, outputs, protected=protected)
-        # Other code may round to 16 bits once more on its way, as torch's softmax of columns does (2.13).
         precision = Precision(
-            inputs=tuple(inputs.input_dtypes), reduction=max([1, *inputs.extents]), narrow_steps=True)  # fmt: skip
+            inputs=tuple(inputs.input_dtypes), reduction=max([1, *inputs.extents]), row_blur=_ROW_BLUR)  # fmt: skip
         referee = Referee(reference, outputs)
         answers = referee.answers(inputs, precision, check)
         self.used, self.why_own = referee.used, referee.why_own
@@ -66,7 +66,7 @@ class ReferenceResults:
         cls, results: Sequence[object], dtypes: Iterable[str], tolerance: object, check: Check | None = None
     ) -> ReferenceResults:
         """Results of something whose kernels take tensors of these dtypes, as it is."""
-        precision = Precision(inputs=tuple(dtypes), reduction=_TERMS, narrow_steps=True)
+        precision = Precision(inputs=tuple(dtypes), reduction=_TERMS, row_blur=_ROW_BLUR)
         standard = Standard(precision=precision, tolerance=Tolerance.of(tolerance), check=check)
         own = cls.__new__(cls)
         own._expected, own._tf32 = ExpectedResults.of_own(standard, results), False

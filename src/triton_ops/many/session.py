@@ -346,6 +346,7 @@ def tune_many(
     isolate: bool | None = None,
     transfer: bool = True,
     wait: bool = True,
+    memory_bytes: int | str | None = None,
     gpus: str | Iterable[int] | None = None,
     engine: str | None = None,
     told: Callable[[ProblemOutcome], None] | None = None,
@@ -372,6 +373,7 @@ def tune_many(
         isolate: Whether candidates run in a separate process, as for `tune`.
         transfer: Whether records of a kernel's other problems guide the search.
         wait: Whether to wait for other processes that measure on the same GPU.
+        memory_bytes: The most memory that each tune takes, as for `tune`.
         gpus: The GPUs of this machine that measure, each with a worker of its own: `all`, or indices. They must be of
             one model. None measures each problem on its own device, one at a time.
         engine: `ray`, or `ray:HOST:PORT`, for all GPUs of a Ray cluster. None measures on this machine.
@@ -395,7 +397,7 @@ def tune_many(
         )
     each = TuneOptions(
         effort=effort, search=search, trials=trials, budget_s=each_s, seed=seed, cache_dir=cache_dir, force=force,
-        isolate=isolate, transfer=transfer, wait=wait,
+        isolate=isolate, transfer=transfer, wait=wait, memory_bytes=memory_bytes,
     )  # fmt: skip
     options = RunOptions.of(each, gpus=gpus, budget_s=budget_s, engine=engine)
     return run_jobs(jobs_of(problems, options), options, told=told, start=start)

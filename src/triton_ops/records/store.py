@@ -511,11 +511,8 @@ def share_records(folder: str | os.PathLike[str]) -> None:
 
 
 def begin_sources() -> None:
-    """Have the URLs of the environment fetched in threads, unless they are already; nothing waits for them here.
-
-    Processes that this package has started fetch nothing.
-    """
-    for url in () if settings.starters() else settings.shared_urls():
+    """Have the URLs of the environment fetched in threads, unless they are already; nothing waits for them here."""
+    for url in settings.shared_urls():
         with contextlib.suppress(TritonKernelError):  # the look-up says so
             _begun(url)
 

@@ -52,9 +52,12 @@ def test_an_unknown_peak_is_no_limit():
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4", "uint8", "float8_e5m2", "float8_e4m3fnuz", "float32", "bfloat16"])
-def test_every_dtype_of_products_has_a_roof_on_every_device(dtype):
-    for name in DeviceSpec.names():
-        spec = DeviceSpec.called(name)
+def test_every_dtype_of_products_has_a_roof_on_every_device_whose_sheet_has_its_rates(dtype):
+    devices = {name: DeviceSpec.called(name) for name in DeviceSpec.names()}
+    few = {name for name, spec in devices.items() if "float16" not in spec.tflops}
+    assert few == {"GB10", "MI308X", "RTX PRO 6000 Blackwell Workstation Edition"}
+    for name in devices.keys() - few:
+        spec = devices[name]
         roof = Roofline.of(spec, **{**MATMUL, "dtype": dtype})
         assert roof.unknown == (), name
         assert roof.units.peak >= spec.tflops["float32"], name

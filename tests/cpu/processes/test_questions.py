@@ -147,7 +147,7 @@ def test_a_worker_is_told_what_to_import_and_to_ready_and_where_it_begins(early_
 class Clock:
     """A clock that stands still but for what a scripted connection takes."""
 
-    def __init__(self):
+    def __init__(self, watch=None):
         self.seconds = 0.0
 
     def now(self):
