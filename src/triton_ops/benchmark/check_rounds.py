@@ -38,7 +38,7 @@ _FIRST_BLOCKS, _ECHOES = 3, 4
 _BESIDE = 1.1  # of the calls' time: a larger one with what passes outside of them is not to be believed
 _MOST_BETWEEN = 6  # rounds, from a block that is not timed to the next
 _LONG_MS, _FEW, _BY_FAR = 400.0, 2, math.log(2)  # of long calls two rounds tell if each takes twice as long
-_GRACE_S = 10.0  # of a race whose least rounds take longer than its time
+_GRACE_S = 30.0  # of a race whose least rounds take longer than its time, as on a busy machine
 
 
 class FaultError(Exception):

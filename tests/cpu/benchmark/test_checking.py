@@ -14,7 +14,7 @@ import torch
 from triton_ops import Check, check
 from triton_ops.backend import Arguments
 from triton_ops.benchmark import check_results
-from triton_ops.benchmark.check_inputs import Form
+from triton_ops.benchmark.check_inputs import Form, Inputs
 from triton_ops.benchmark.check_results import Fault, as_spread, fault_of
 from triton_ops.benchmark.check_rounds import Race
 from triton_ops.benchmark.checking import over_all, suspicions, what_decides
@@ -75,10 +75,8 @@ def raises(x):
     raise ValueError("no")
 
 def refuses_odd(x):
-    if x.shape[1] > 200 and x.shape[1] % 16:
+    if x.shape[1] % 16:
         raise ValueError("only whole tiles")
-    if not x.size:
-        os.kill(os.getpid(), 8)  # SIGFPE, as of a division by an extent
     return right(x)
 
 def talks(x):
@@ -416,7 +414,16 @@ def test_a_right_candidate_that_is_faster_is_seen_and_one_that_refuses_shapes_is
     assert found.verdict in ("faster", "undecided")  # a busy machine may leave it open
     assert found.speedup.centre > 2
     assert any("only whole tiles" in text for text in found.refused)
-    assert any("SIGFPE" in text for text in found.refused)
+
+
+@pytest.mark.parametrize(("kind", "extents", "refuses"), [
+    ("ended", (0, 64), True), ("ended", (1, 64), False), ("hung", (0, 64), False), ("raised", (1, 64), True),
+])  # fmt: skip
+def test_a_crash_is_a_refusal_on_empty_inputs_and_an_error_on_any_that_nobody_asked_for(kind, extents, refuses):
+    examination = check_results.Examination(None, None)
+    inputs = Inputs(Form.of_arguments(Arguments((random(8, 64),))), extents, 0)
+    assert examination._may_be_refused(Fault(kind=kind, text="it left", shape=inputs.shape), inputs) is refuses
+    assert len(examination.refused) == refuses
 
 
 @pytest.mark.processes
