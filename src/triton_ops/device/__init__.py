@@ -3,13 +3,13 @@
 from triton_ops._faces import lazy_face
 
 with lazy_face(__name__):
+    from triton_ops.device.allowance import Allowance as Allowance
     from triton_ops.device.calibration import Calibration as Calibration
     from triton_ops.device.limits import Residents as Residents
     from triton_ops.device.machine import Ceiling as Ceiling
     from triton_ops.device.machine import Machine as Machine
     from triton_ops.device.machine import Placed as Placed
     from triton_ops.device.machine import Roofline as Roofline
-    from triton_ops.device.probing import Allowance as Allowance
     from triton_ops.device.probing import CpuLoad as CpuLoad
     from triton_ops.device.probing import Others as Others
     from triton_ops.device.probing import TorchDevice as TorchDevice
