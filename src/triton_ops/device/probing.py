@@ -44,7 +44,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from triton_ops import settings
+from triton_ops import device, settings
 from triton_ops.base import CodeFolder, Folder, Host, Process, available, require, warn, warn_once
 from triton_ops.device.specs import DeviceSpec
 from triton_ops.device.vendors import (
@@ -129,9 +129,7 @@ class TorchDevice:
     @property
     def allowed_bytes(self) -> int | None:
         """The memory that the `Allowance` of this tune leaves; None without one, and for a host that does not count."""
-        from triton_ops.device.allowance import Allowance  # no launch asks
-
-        allowance = Allowance.now()
+        allowance = device.Allowance.now()
         counts = allowance is not None and (self.name != "cpu" or allowance.shares_host)
         return allowance.left_bytes if allowance is not None and counts else None
 
