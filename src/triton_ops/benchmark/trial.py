@@ -362,8 +362,11 @@ class Sides:
 
     def __enter__(self) -> Sides:
         """Begin two processes, side by side."""
-        self._begin("reference")
-        self._begin("candidate")
+        with contextlib.ExitStack() as begun:
+            begun.push(self)  # so that the first one ends if the second cannot begin
+            self._begin("reference")
+            self._begin("candidate")
+            begun.pop_all()
         self.echo = self.by_name["reference"].echo
         return self
 

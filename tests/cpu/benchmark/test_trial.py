@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy
@@ -16,8 +17,9 @@ from tests.limits import eventually
 from triton_ops import release_processes
 from triton_ops.backend import Arguments
 from triton_ops.base import Process
-from triton_ops.benchmark.trial import TrialLimits, TrialProcess, Values
+from triton_ops.benchmark.trial import Sides, TrialLimits, TrialProcess, Values
 from triton_ops.benchmark.trial_child import Leaf, Place, UnusableError
+from triton_ops.exceptions import DeviceError
 from triton_ops.typed import TypedTarget
 
 HOSTILE = Path(__file__).parents[2] / "hostile.py"
@@ -323,3 +325,18 @@ def test_a_candidate_that_cannot_be_imported_or_that_is_not_there_is_told_by_its
             kind, words = refused(process, X)
             assert kind == "start"
             assert told in words
+
+
+def test_the_process_of_the_reference_ends_if_that_of_the_candidate_cannot_begin():
+    ended = []
+    reference = ExitStack()
+    reference.callback(ended.append, "reference")
+
+    def made(is_candidate):
+        if is_candidate:
+            raise DeviceError("no process can be had")
+        return reference
+
+    with pytest.raises(DeviceError, match="no process"), Sides(made):
+        pass
+    assert ended == ["reference"]
